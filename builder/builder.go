@@ -61,9 +61,9 @@ type Options struct {
 	Backends backends.Set
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
-	// Silence is how long a reconcile of a MachineOSConfig may take before it says what it waits
-	// for; zero is 2 seconds.
-	Silence time.Duration
+	// SlowAfter is how long a reconcile of a MachineOSConfig may take before its status says what
+	// it waits for; zero is 2 seconds.
+	SlowAfter time.Duration
 	// PlainHTTP are registries that builds may ask without TLS, as hosts with or without a port.
 	PlainHTTP []string
 	// TrustBundle are certificate authorities that builds trust beside those of the pool's
@@ -77,7 +77,7 @@ type Options struct {
 	// BuilderID is what that calls this installation.
 	Attester  maker.Attester
 	BuilderID string
-	// AcceptBase is that builds accept the base image whatever the policy of nodes says.
+	// AcceptBase reports whether builds accept the base image whatever the policy of nodes says.
 	AcceptBase bool
 	// Metrics may be nil.
 	Metrics *metrics.Builds
@@ -145,7 +145,7 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 	})
 	b.configs = configs.New(configs.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Builds: b.builds, HasBackend: o.Backends.Has,
-		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Silence: o.Silence, Metrics: o.Metrics,
+		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, SlowAfter: o.SlowAfter, Metrics: o.Metrics,
 	})
 	b.trials = trials.New(trials.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Remover: removes, InWork: o.InWork,

@@ -269,7 +269,7 @@ func TestImagesAreCheckedOnDemand(t *testing.T) {
 	w.settle(b)
 	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
 	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImagesChecked As asked for by annotation, the registries were asked again: the base image is ")
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImagesChecked The registries were asked again, as the annotation requests: the base image is ")
 }
 
 // TestNamesAreNoInputs renames everything that has a name, and gets no new image.
@@ -451,7 +451,7 @@ func TestDeletedImageIsRebuilt(t *testing.T) {
 func TestARegistryThatHangsIsSeen(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
-	b := w.builder(func(o *settings) { o.Silence = 20 * time.Millisecond })
+	b := w.builder(func(o *settings) { o.SlowAfter = 20 * time.Millisecond })
 	w.settle(b)
 	require.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	released := make(chan struct{})
@@ -555,7 +555,7 @@ func TestRebuild(t *testing.T) {
 				assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "ConfigAppended", "nothing is reused")
 				assert.NotContains(t, w.osConfig("worker").Annotations, key)
 				assert.NotContains(t, build.Annotations, mcfgv1.AnnotationRebuild)
-				assert.Contains(t, strings.Join(w.told(), "\n"), "Normal RebuildRequested As asked for by annotation")
+				assert.Contains(t, strings.Join(w.told(), "\n"), "Normal RebuildRequested The image is built again")
 				assert.True(t, w.registry.has(t, string(build.Status.DigestedImagePushSpec)))
 				assert.Len(t, w.images(), 1)
 				first = build
@@ -583,7 +583,7 @@ func TestANewerBuildTakesOver(t *testing.T) {
 	assert.Equal(t, "Interrupted", states[old.Name])
 	current := w.osConfig("worker").Status
 	assert.Equal(t, "Succeeded", states[current.MachineOSBuild.Name])
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, old.Name).Status.Conditions, status.BuildInterrupted), "True Superseded the image that is wanted now")
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, old.Name).Status.Conditions, status.BuildInterrupted), " supersedes it")
 	assert.Equal(t, "two", w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
 
 	// The superseded one is wanted again.
@@ -789,7 +789,7 @@ func TestStatusOfFaults(t *testing.T) {
 		},
 		"a wrong repository": {
 			wrong: denyPushes, ready: "False PushDenied", companion: status.Stalled,
-			message: []string{"spec.renderedImagePushSpec: checking access to repository", "it may not be written (403 Forbidden)"},
+			message: []string{"spec.renderedImagePushSpec: checking access to repository", "the registry denies write access (403 Forbidden)"},
 			pool:    "BuildFailed", cure: func(w *world) { w.registry.answering(nil) },
 		},
 		"no base image": {
@@ -884,7 +884,7 @@ func TestStatusOfFaults(t *testing.T) {
 		"content without a builder": {
 			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUN true\n") },
 			ready: "False BuilderNotAvailable", companion: status.Stalled,
-			message: []string{"has content that has to be built", "imageBuilderType to Job", "images of configuration alone need no builder"}, pool: "BuildFailed",
+			message: []string{"the image needs a build", "imageBuilderType to Job", "images with configuration alone need no builder"}, pool: "BuildFailed",
 			cure: func(w *world) { w.containerfile("# nothing\n") },
 		},
 		"no pool": {
@@ -1186,7 +1186,7 @@ func TestQueueIsShown(t *testing.T) {
 	result, err := w.reconcileConfig(b, "c")
 	require.NoError(t, err)
 	assert.Equal(t, runs.Queued, result.RequeueAfter)
-	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it, and 1 at a time")
+	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it; at most 1 run at a time")
 }
 
 func TestABuildWaitsForTheOneBefore(t *testing.T) {
@@ -1220,7 +1220,7 @@ func TestAForeignBuildIsLeftAlone(t *testing.T) {
 	b := w.builder()
 	_, err := w.reconcileBuild(b, "worker-foreign")
 	require.NoError(t, err)
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting it was not asked for by Layerwright")
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting Layerwright did not request this build")
 	w.settle(b)
 	assert.Equal(t, "Interrupted", w.states()["worker-foreign"])
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))

@@ -262,7 +262,7 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			assert.Equal(t, w.newest().Spec.PullSpec, config.Status.CurrentImagePullSpec)
 			assert.Equal(t, config.Generation, config.Status.ObservedGeneration)
 			assert.Nil(t, config.Status.PoolTag)
-			assert.Contains(t, strings.Join(w.told(), "\n"), `Warning PoolTagNotMoved The tag "worker" was not moved, and nodes can get the image `)
+			assert.Contains(t, strings.Join(w.told(), "\n"), `Warning PoolTagNotMoved The tag "worker" could not be moved to the image `)
 			written := len(w.writes)
 			_, err = w.reconcileConfig(b, "worker")
 			require.Error(t, err)

@@ -91,7 +91,7 @@ func TestFailedVerificationKeepsTheOlderImage(t *testing.T) {
 	}
 	said := w.says("worker", status.Stalled)
 	assert.True(t, strings.HasPrefix(said, "True VerificationFailed the image of build \"worker-"), said)
-	assert.Contains(t, said, `is not rolled out: Job "verify-it": exit code 3; correct what the image is made of, or the test, or delete Job "verify-it" to run it again`)
+	assert.Contains(t, said, `is not rolled out: Job "verify-it": exit code 3; fix the image's inputs or the test, or delete Job "verify-it" to run the test again`)
 	assert.Contains(t, text(w.pool("worker").GetConditions(), string(mcfgv1.PoolImageBuildDegraded)),
 		"True VerificationFailed Image built for pool worker is not verified: VerificationFailed: Job \"verify-it\": exit code 3")
 	assert.Contains(t, text(w.pool("worker").GetConditions(), string(mcfgv1.PoolBuildFailed)), "True VerificationFailed")
@@ -137,10 +137,10 @@ func TestATestThatIsAskedForLater(t *testing.T) {
 	})
 	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationRunning, "Job tests")
 	w.settle(b)
-	assert.Contains(t, w.says("worker", status.Reconciling), "stays the current one, and goes to no more nodes: Job tests")
+	assert.Contains(t, w.says("worker", status.Reconciling), "stays current, but is not rolled out to more nodes: Job tests")
 	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "it failed")
 	w.settle(b)
-	assert.Contains(t, w.says("worker", status.Stalled), "stays the current one, and goes to no more nodes: it failed")
+	assert.Contains(t, w.says("worker", status.Stalled), "stays current, but is not rolled out to more nodes: it failed")
 	assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 

@@ -34,7 +34,7 @@ func TestConfigurationInterruptsNoContent(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, active, "the one that makes the content, and the one that is wanted")
-	assert.Contains(t, w.says("worker", status.Ready), `it waits for the content, which build "`+first+`" makes`)
+	assert.Contains(t, w.says("worker", status.Ready), `it waits for build "`+first+`", which builds the same content`)
 
 	phase = backend.Succeeded
 	w.settle(b)

@@ -393,7 +393,7 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			state: backend.State{Phase: backend.Running, Message: "attempt 2 of 4", Failure: &backend.Failure{
 				Class: backend.Infrastructure, Reason: "BuildFailed", Message: "the pod was evicted",
 			}},
-			active: "RetryingBuild attempt 2 of 4; the attempt before: the pod was evicted",
+			active: "RetryingBuild attempt 2 of 4; the previous attempt: the pod was evicted",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -829,7 +829,7 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 	})
 	w.settle(w.builder(use))
 	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildFailed), "True ImageNotFound the Containerfile starts from configs, which the build pulls from "+
-		w.registry.host+"/host/os, and spec.baseImagePullSecret may not read there: give that account the right, or start from os-base-image: ")
+		w.registry.host+"/host/os, but spec.baseImagePullSecret has no read access there: grant it, or start from os-base-image: ")
 	assert.Zero(t, s.ensure)
 }
 

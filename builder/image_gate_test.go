@@ -130,7 +130,7 @@ func TestTrustedForeignImageIsAccepted(t *testing.T) {
 
 	signed, ready := w.look(b, object)
 	assert.Contains(t, signed, "False NotSigned")
-	assert.Contains(t, signed, fmt.Sprintf("%q is not to be trusted: it has no signature; the trust policy's %s/corp/os takes the key %s", pinned, w.registry.host, firstKey().ID()[:16]))
+	assert.Contains(t, signed, fmt.Sprintf("%q is not trusted: it has no signature; the trust policy's %s/corp/os accepts only the key %s", pinned, w.registry.host, firstKey().ID()[:16]))
 	assert.Equal(t, signed, ready)
 	image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, text(image.Status.Conditions, status.Stalled), "True NotSigned")
@@ -222,7 +222,7 @@ func TestProvenanceCounts(t *testing.T) {
 	}{
 		"none":       {func(*world, string) {}, "it has none"},
 		"as it is":   {func(w *world, pinned string) { w.attests(firstKey(), pinned, ci, t0) }, ""},
-		"too old":    {func(w *world, pinned string) { w.attests(firstKey(), pinned, ci, t0.Add(-25*time.Hour)) }, "which is longer ago than 24h0m0s"},
+		"too old":    {func(w *world, pinned string) { w.attests(firstKey(), pinned, ci, t0.Add(-25*time.Hour)) }, "and is older than 24h0m0s"},
 		"elsewhere":  {func(w *world, pinned string) { w.attests(firstKey(), pinned, ci+"-evil", t0) }, `it was built by "https://ci.example.com/os-evil"`},
 		"by another": {func(w *world, pinned string) { w.attests(secondKey(), pinned, ci, t0) }, "none that is attached is by a trusted key"},
 		"of another image": {func(w *world, pinned string) {
@@ -287,8 +287,8 @@ func TestResultStaysWhileTheRegistryFails(t *testing.T) {
 		want    string
 	}{
 		"the registry is down":      {down(http.StatusServiceUnavailable), "Unreachable", "503"},
-		"the registry lets none in": {down(http.StatusForbidden), "Unreachable", "it may not be pulled"},
-		"the policy is gone":        {func(w *world) { w.remove(policy("")) }, "WaitingForTrustPolicy", `the ConfigMap "trust" in namespace "layerwright" has the trust policy, and does not exist`},
+		"the registry lets none in": {down(http.StatusForbidden), "Unreachable", "the registry denies read access"},
+		"the policy is gone":        {func(w *world) { w.remove(policy("")) }, "WaitingForTrustPolicy", `the ConfigMap "trust" in namespace "layerwright" with the trust policy does not exist`},
 		"the policy is broken":      {func(w *world) { w.repolicy(policy("own: {}\nrepositories:\n  - repo: x\n")) }, "InvalidTrustPolicy", `line 3: there is no field "repo"`},
 		"a secret is gone":          {func(w *world) { w.remove(w.secret("pull", "")) }, "WaitingForSecret", `the secret "pull" does not exist`},
 		"the policy is empty":       {func(w *world) { w.repolicy(policy("")) }, "InvalidTrustPolicy", "it is empty"},
@@ -310,9 +310,9 @@ func TestResultStaysWhileTheRegistryFails(t *testing.T) {
 			result, err := w.lookAt(b, known)
 			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= sign.DeniedAgain, "it is looked at soon")
 			image := read(w, &mcfgv1alpha1.MachineOSImage{}, known)
-			assert.Contains(t, signedText(image), "True Signed it was trusted when it was checked last; since then it can't be looked at")
+			assert.Contains(t, signedText(image), "True Signed it was trusted at the last successful check; it can't be checked now")
 			assert.Contains(t, signedText(image), tt.want)
-			assert.Contains(t, text(image.Status.Conditions, status.Ready), "True Ready it was trusted when it was checked last")
+			assert.Contains(t, text(image.Status.Conditions, status.Ready), "True Ready it was trusted at the last successful check")
 			assert.NotNil(t, image.Status.Signature)
 
 			signed, ready := w.look(b, fresh)
@@ -421,7 +421,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	image := w.onlyImage()
 	pinned := string(image.Spec.PullSpec)
 	assert.Contains(t, signedText(image), "False NotTrusted")
-	assert.Contains(t, signedText(image), "is signed and not to be trusted by this cluster")
+	assert.Contains(t, signedText(image), "is signed but not trusted by this cluster")
 	build := w.builds()[0]
 	assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(build.Status.Conditions), "no other build would end otherwise")
 	assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and is not trusted yet")
@@ -430,7 +430,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 
 	w.attests(firstKey(), pinned, "layerwright", w.clock.Now().Add(-25*time.Hour))
 	w.settle(b)
-	assert.Contains(t, signedText(w.onlyImage()), "longer ago")
+	assert.Contains(t, signedText(w.onlyImage()), "and is older than")
 	w.unsign(pinned, "att")
 	w.attests(firstKey(), pinned, "layerwright", w.clock.Now())
 	w.settle(b)
@@ -439,7 +439,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 
 	w.remove(policy(""))
 	_, ready := w.look(b, image.Name)
-	assert.Contains(t, ready, "True Ready it was trusted when it was checked last")
+	assert.Contains(t, ready, "True Ready it was trusted at the last successful check")
 	w.rerender("worker", "2", "/etc/motd", "two")
 	w.settle(b)
 	assert.Equal(t, pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec), "a new image waits")

@@ -138,7 +138,7 @@ func TestABuildWaitsForItsSignature(t *testing.T) {
 		reason string
 		want   string
 	}{
-		"no key":           {nil, mcfgv1alpha1.ReasonWaitingForKey, `the secret "signing" in namespace "layerwright" has the signing key: it does not exist`},
+		"no key":           {nil, mcfgv1alpha1.ReasonWaitingForKey, `no signing key in secret "signing" in namespace "layerwright": it does not exist`},
 		"another password": {wrong, mcfgv1alpha1.ReasonInvalidKey, "the password does not open it"},
 		"no password":      {without, mcfgv1alpha1.ReasonInvalidKey, "cosign.password of the secret"},
 	}
@@ -288,7 +288,7 @@ func TestImagesStaySigned(t *testing.T) {
 	result, err = w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Positive(t, result.RequeueAfter)
-	assert.Contains(t, signedText(w.onlyImage()), "True Signed it was trusted when it was checked last; since then it can't be looked at: the secret", "what is signed stays so without the key")
+	assert.Contains(t, signedText(w.onlyImage()), "True Signed it was trusted at the last successful check; it can't be checked now: no signing key in secret", "what is signed stays so without the key")
 
 	w.add(secondKey().secret())
 	_, err = w.reconcileImage(b, image.Name)

@@ -405,7 +405,7 @@ func TestATrialWithoutABuilder(t *testing.T) {
 	w.containerfile(cheapFile)
 	trial := w.tried(b, newStream)
 	assert.Equal(t, mcfgv1.StreamTrialReported, trial.State, "what can be said is said")
-	assert.Contains(t, w.report().Data["report.txt"], "not built: nothing in this installation builds content")
+	assert.Contains(t, w.report().Data["report.txt"], "not built: this installation has no builder")
 }
 
 // tryingContent is trying with content that a stand-in has built already.

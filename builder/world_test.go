@@ -532,7 +532,7 @@ func (w *world) states() map[string]string {
 }
 
 // told are the events since the last call.
-func (w *world) told() []string { return apitest.Told(w.recorder) }
+func (w *world) told() []string { return apitest.DrainEvents(w.recorder) }
 
 // unpacked is the content of a file in an image, as a node sees it.
 func (w *world) unpacked(reference, arch, path string) string {

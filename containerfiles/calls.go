@@ -79,7 +79,7 @@ func (in *Instruction) HeredocLines(c *Containerfile) []HeredocBody {
 	return bodies
 }
 
-// RunsHeredocs is whether a shell runs the bodies: nothing else is in the line, or a shell is.
+// RunsHeredocs reports whether a shell runs the bodies: nothing else is in the line, or a shell is.
 func (in *Instruction) RunsHeredocs(header []shell.Call) bool {
 	if len(in.Node.Heredocs) == 0 {
 		return false

@@ -86,7 +86,7 @@ func Parse(name string, text []byte) (*Containerfile, error) {
 // Name is where the text is from.
 func (c *Containerfile) Name() string { return c.name }
 
-// Empty is whether there is nothing to build: no instruction at all.
+// Empty reports whether there is nothing to build: no instruction at all.
 func (c *Containerfile) Empty() bool { return c == nil || len(c.Instructions) == 0 }
 
 // Stages are the stages in the order of the file.

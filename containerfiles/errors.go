@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 // Unwrap is Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// MissingError is that a MachineOSConfig refers to something that is not there yet. Whoever gets it
-// can wait for it.
+// MissingError means that a MachineOSConfig refers to something that is not there yet. Whoever gets
+// it can wait for it.
 type MissingError struct {
 	// Field is the entry that refers to it, such as spec.containerFile[NoArch].
 	Field string
@@ -65,7 +65,7 @@ var (
 	errLine    = fmt.Errorf("the line is longer than %d bytes", maxLine)
 )
 
-// ErrPairs is that ENV, LABEL or ARG is written in the old form.
+// ErrPairs means that ENV, LABEL or ARG is written in the old form.
 var ErrPairs = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 
 // parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote

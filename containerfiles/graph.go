@@ -10,11 +10,11 @@ type Strategy string
 
 // Strategies of an image.
 const (
-	// AppendAfter is that the configuration is appended after the administrator's content: a change
-	// of it costs one layer.
+	// AppendAfter means that the configuration is appended after the administrator's content: a
+	// change of it costs one layer.
 	AppendAfter Strategy = "AppendAfter"
-	// ConfigFirst is that the administrator's content is built on base and configuration: a change
-	// of it costs a build.
+	// ConfigFirst means that the administrator's content is built on base and configuration: a
+	// change of it costs a build.
 	ConfigFirst Strategy = "ConfigFirst"
 )
 

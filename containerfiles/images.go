@@ -16,7 +16,7 @@ type ImageUse struct {
 	// short name, which has no registry, stays short, because which registry it stands for is
 	// decided by the registries.conf of the place that pulls it.
 	Normalized string
-	// Short is whether the reference has no registry.
+	// Short reports whether the reference has no registry.
 	Short bool
 	// Places are where the image is named, in the order of the file; at least one.
 	Places []Place

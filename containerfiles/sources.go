@@ -222,8 +222,8 @@ func IsRemote(source string) bool {
 	return IsURL(source) || strings.HasPrefix(source, "git@") || strings.HasPrefix(source, "git://") || strings.HasPrefix(source, "ssh://")
 }
 
-// InContext is whether a path or pattern finds a file of the build context, whose files are all in
-// one directory.
+// InContext reports whether a path or pattern finds a file of the build context, whose files are
+// all in one directory.
 func InContext(files map[string][]byte, source string) bool {
 	name := strings.TrimPrefix(path.Clean("/"+source), "/")
 	if name == "" {

@@ -56,7 +56,7 @@ func SomeArgs(arch mcfgv1.ContainerfileArch) map[string]string {
 	return PlatformArgs(arch)
 }
 
-// IsPlatformArg is whether Buildah declares the variable before the first stage.
+// IsPlatformArg reports whether Buildah declares the variable before the first stage.
 func IsPlatformArg(name string) bool {
 	side, ok := strings.CutPrefix(name, "TARGET")
 	if !ok {

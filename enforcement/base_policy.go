@@ -45,12 +45,12 @@ type basePolicy struct {
 func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy.Files, error) {
 	hasAll := true
 	for _, path := range policyPaths {
-		if _, has := e.there.files[path]; !has {
+		if _, has := e.existing.files[path]; !has {
 			hasAll = false
 		}
 	}
 	if hasAll {
-		return e.there.files, nil
+		return e.existing.files, nil
 	}
 	base, pull := r.options.Bases(e.config.Name)
 	if base == nil {
@@ -65,7 +65,7 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 	}
 	files := signaturepolicy.Files{}
 	maps.Copy(files, ofBase)
-	maps.Copy(files, e.there.files)
+	maps.Copy(files, e.existing.files)
 	return files, nil
 }
 

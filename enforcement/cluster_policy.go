@@ -25,23 +25,23 @@ import (
 // overdue is when a ClusterImagePolicy should have become part of a pool's MachineConfigs.
 const overdue = 10 * time.Minute
 
-// errNotForTheKind is that a ClusterImagePolicy can't say what is wanted.
-var errNotForTheKind = errors.New("a ClusterImagePolicy can't say it")
+// errUseMachineConfig means that a repository needs the pool's MachineConfig, since no
+// ClusterImagePolicy can be used.
+var errUseMachineConfig = errors.New("a ClusterImagePolicy can't say it")
 
-// ensure has one of the two say of each repository what nodes insist on, and then not the other.
-// What says it now goes only when the other one is certain to be seen with it or before: nodes must
-// not take anything in between. Both at once do no harm, since they say the same of the repository.
+// ensure enforces signatures of each repository by a ClusterImagePolicy or by the pool's
+// MachineConfig. It removes the one in use only after the other is in effect.
 func (r *Reconciler) ensure(ctx context.Context, e *enforcement) error {
 	version, err := r.clusterImagePolicyVersion()
 	if err != nil {
 		return err
 	}
 	if version == "" {
-		_, err := r.byMachineConfig(ctx, e, e.accepted.All())
+		_, err := r.ensurePolicyFiles(ctx, e, e.accepted.All())
 		return err
 	}
-	said, rest, failed := r.byClusterImagePolicies(ctx, e, version)
-	wasThere, err := r.besides(ctx, e, said, rest)
+	said, rest, failed := r.ensureClusterImagePolicies(ctx, e, version)
+	wasThere, err := r.ensureRemaining(ctx, e, said, rest)
 	if err := fault.Join(failed, err); err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (r *Reconciler) clusterImagePolicyVersion() (string, error) {
 	return mapping.GroupVersionKind.Version, nil
 }
 
-// byClusterImagePolicies has ClusterImagePolicies say it, of the repositories that they can say it
-// of. It gives these, by name with their objects, and the rest. What fails for one of them does not
-// keep it from the others.
-func (r *Reconciler) byClusterImagePolicies(
+// ensureClusterImagePolicies creates or updates the ClusterImagePolicies. It returns them by
+// repository, and the repositories that need a MachineConfig instead. One that fails does not keep
+// others from being written.
+func (r *Reconciler) ensureClusterImagePolicies(
 	ctx context.Context, e *enforcement, version string,
 ) (said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository, _ error) {
 	said = map[string]*unstructured.Unstructured{}
@@ -85,7 +85,7 @@ func (r *Reconciler) byClusterImagePolicies(
 			continue
 		}
 		found, err := one.ensure(ctx, one.object)
-		if errors.Is(err, errNotForTheKind) {
+		if errors.Is(err, errUseMachineConfig) {
 			rest = append(rest, one.repository)
 			continue
 		}
@@ -119,7 +119,7 @@ func (r *Reconciler) objects(e *enforcement, version string) []candidate {
 	}}}
 	for _, pool := range slices.Sorted(maps.Keys(e.accepted.Others)) {
 		theirs := e.accepted.Others[pool]
-		out = append(out, candidate{theirs, object(signaturepolicy.ClusterImagePolicyName(pool), version, theirs), r.alreadySaid})
+		out = append(out, candidate{theirs, object(signaturepolicy.ClusterImagePolicyName(pool), version, theirs), r.requireOtherPolicy})
 	}
 	for _, trusted := range e.accepted.Trusted {
 		out = append(out, candidate{trusted, object(signaturepolicy.TrustedClusterImagePolicyName(trusted.Name), version, trusted), func(
@@ -142,21 +142,19 @@ func isTrusted(found, _ metav1.Object) bool {
 	return is
 }
 
-// alreadySaid is a ClusterImagePolicy that someone else makes. Where it does not say what is
-// wanted, the error is errNotForTheKind.
-func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// requireOtherPolicy returns a ClusterImagePolicy that someone else manages. If it does not enforce
+// what is wanted, the error is errUseMachineConfig.
+func (r *Reconciler) requireOtherPolicy(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	found, err := r.clusterImagePolicy(ctx, wanted)
 	if apierrors.IsForbidden(err) || err == nil && (found == nil || !equality.Semantic.DeepEqual(found.Object["spec"], wanted.Object["spec"])) {
-		return nil, errNotForTheKind
+		return nil, errUseMachineConfig
 	}
 	return found, err
 }
 
-// besides has the pool's MachineConfig say the rest, and reports whether it says so since before
-// this reconcile. What ClusterImagePolicies say stays in it, as it should be, until the pool's
-// other MachineConfigs have what became of them: only then do nodes insist on it. One that has
-// nothing more to say is removed.
-func (r *Reconciler) besides(
+// ensureRemaining enforces the other repositories by the pool's MachineConfig, and reports whether
+// that was in place before. A ClusterImagePolicy's repository stays in it until nodes enforce that.
+func (r *Reconciler) ensureRemaining(
 	ctx context.Context, e *enforcement, said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository,
 ) (bool, error) {
 	ours := e.ours()
@@ -164,19 +162,19 @@ func (r *Reconciler) besides(
 	for _, one := range e.accepted.All() {
 		_, isSaid := said[one.Name]
 		isOwn := one.Name == e.accepted.Own.Name
-		if isSaid && ours != nil && !signaturepolicy.Enforce(e.there.files, one) && (isOwn || signaturepolicy.Says(ours[signaturepolicy.PolicyPath], one)) {
+		if isSaid && ours != nil && !signaturepolicy.Enforce(e.existing.files, one) && (isOwn || signaturepolicy.Says(ours[signaturepolicy.PolicyPath], one)) {
 			needed = append(needed, one)
 		}
 	}
 	switch {
 	case len(needed) > 0:
-		wasThere, err := r.byMachineConfig(ctx, e, needed)
+		wasThere, err := r.ensurePolicyFiles(ctx, e, needed)
 		if len(rest) == 0 && fault.IsTerminal(err) { // what keeps it from nodes is no matter any more
 			err = nil
 		}
 		return wasThere, err
 	case ours != nil:
-		return false, r.removeMachineConfig(ctx, e.there.ours)
+		return false, r.removeMachineConfig(ctx, e.existing.ours)
 	}
 	return false, nil
 }
@@ -184,10 +182,10 @@ func (r *Reconciler) besides(
 // ours are the files of the pool's MachineConfig; nil where there is none that this controller made
 // for it.
 func (e *enforcement) ours() signaturepolicy.Files {
-	if e.there.ours == nil || !metav1.IsControlledBy(e.there.ours, e.config) {
+	if e.existing.ours == nil || !metav1.IsControlledBy(e.existing.ours, e.config) {
 		return nil
 	}
-	files, err := FilesOf(e.there.ours)
+	files, err := FilesOf(e.existing.ours)
 	if err != nil || files == nil {
 		files = signaturepolicy.Files{} // someone edited it, and it is put right
 	}
@@ -198,7 +196,7 @@ func (e *enforcement) ours() signaturepolicy.Files {
 func (r *Reconciler) overdue(e *enforcement, said map[string]*unstructured.Unstructured) error {
 	for _, one := range e.accepted.All() {
 		found := said[one.Name]
-		if found == nil || signaturepolicy.Enforce(e.there.files, one) {
+		if found == nil || signaturepolicy.Enforce(e.existing.files, one) {
 			continue
 		}
 		if created := found.GetCreationTimestamp(); !created.IsZero() && r.clock.Since(created.Time) > overdue {
@@ -276,12 +274,12 @@ func (r *Reconciler) isMissingFor(ctx context.Context, config *mcfgv1.MachineOSC
 	if err != nil {
 		return false, err
 	}
-	ours := (&enforcement{config: config, pool: pool, there: there}).ours()
+	ours := (&enforcement{config: config, pool: pool, existing: there}).ours()
 	return ours == nil || there.inTheWay(pool) != nil || !signaturepolicy.Enforce(ours, of), nil //nolint:nilerr // what is in the way, its own reconcile says
 }
 
 // ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is.
-// The error is errNotForTheKind where the API server does not take it, as with a registry's name
+// The error is errUseMachineConfig where the API server does not take it, as with a registry's name
 // without a dot, where the kind is gone, and where the right to is missing:
 // deploy/overlays/kubernetes gives none.
 func (r *Reconciler) ensureClusterImagePolicy(
@@ -290,7 +288,7 @@ func (r *Reconciler) ensureClusterImagePolicy(
 	name := wanted.GetName()
 	instead := func(err error) error {
 		ctrl.LoggerFrom(ctx).Info("A MachineConfig enforces signatures in place of a ClusterImagePolicy", "clusterImagePolicy", name, "reason", err.Error())
-		return errNotForTheKind
+		return errUseMachineConfig
 	}
 	found, err := r.clusterImagePolicy(ctx, wanted)
 	if apierrors.IsForbidden(err) {

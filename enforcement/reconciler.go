@@ -130,7 +130,7 @@ func (r *Reconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSC
 	if err != nil {
 		return err
 	}
-	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepts, there: there})
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepts, existing: there})
 }
 
 // enforcement is what a pool's nodes are to insist on.
@@ -138,13 +138,13 @@ type enforcement struct {
 	config   *mcfgv1.MachineOSConfig
 	pool     *mcfgv1.MachineConfigPool
 	accepted *Accepted
-	there    *configured
+	existing *configured
 }
 
-// byMachineConfig has the pool's MachineConfig say it of repositories, and reports whether it says
-// so since before this reconcile.
-func (r *Reconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
-	if err := e.there.inTheWay(e.pool); err != nil {
+// ensurePolicyFiles enforces repositories by the pool's MachineConfig, and reports whether that was
+// in place before this reconcile.
+func (r *Reconciler) ensurePolicyFiles(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
+	if err := e.existing.inTheWay(e.pool); err != nil {
 		return false, err
 	}
 	below, err := r.below(ctx, e)
@@ -190,7 +190,7 @@ type configured struct {
 	// ours is the MachineConfig that this controller, or someone else, made under our name; nil
 	// where there is none.
 	ours *mcfgv1.MachineConfig
-	// isSelected is whether the pool selects it.
+	// isSelected reports whether the pool selects it.
 	isSelected bool
 }
 

@@ -50,8 +50,8 @@ type SBOM interface {
 	Make(ctx context.Context, about sbom.Subject) ([]byte, error)
 }
 
-// Making is what is known of how an image was made by the process that made it alone.
-type Making struct {
+// BuildDetails is what only the process knows that made an image.
+type BuildDetails struct {
 	// Version is that of this program, BuilderImage what built the content, and Content the result
 	// of that; empty where it is not known.
 	Version, BuilderImage, Content string
@@ -65,7 +65,7 @@ type Making struct {
 }
 
 // isStated reports whether a predicate is the one that the provenance of the image has to have.
-func (m *Making) isStated(predicate json.RawMessage) bool {
+func (m *BuildDetails) isStated(predicate json.RawMessage) bool {
 	return m.Rebuild == "" || provenance.Invocation(predicate) == m.Rebuild
 }
 
@@ -77,7 +77,7 @@ type attestations struct {
 }
 
 // Attest attests an image and writes down in its object how that ended.
-func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made Making) error {
+func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made BuildDetails) error {
 	unlock, err := k.signings.lock(ctx, image.Name)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 		return fault.Join(err, written)
 	}
 	if image.ResourceVersion != before.ResourceVersion {
-		k.options.Metrics.Attested(image.Spec.MachineConfigPool, ended(err), k.clock.Since(begin))
+		k.options.Metrics.Attested(image.Spec.MachineConfigPool, resultLabel(err), k.clock.Since(begin))
 		k.reportAttested(ctx, before, image, &found)
 	}
 	return err
@@ -106,7 +106,7 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 // attestWith makes the statements that an image lacks, and attaches them. One that can't be made
 // keeps no other from being attached.
 func (k *Keeper) attestWith(
-	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made Making,
+	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made BuildDetails,
 ) (attestations, error) {
 	var out attestations
 	credentials, err := k.credentials.Credentials(ctx, config)
@@ -141,7 +141,7 @@ func (k *Keeper) attestWith(
 		}
 		if !there[m.predicateType] {
 			s, err := k.statement(ctx, credentials.Push, pinned, sign.Statement{PredicateType: m.predicateType, Says: m.says}, m.make)
-			var never *neverError
+			var never *permanentError
 			switch {
 			case errors.As(err, &never):
 				out.missing = append(out.missing, fmt.Sprintf("it has no %s: %s", m.name, fault.Message(never.err)))
@@ -164,14 +164,14 @@ func (k *Keeper) attestWith(
 	return out, fault.Join(failures...)
 }
 
-// neverError is that a statement can't be made, now or later.
-type neverError struct{ err error }
+// permanentError means that a statement can never be made.
+type permanentError struct{ err error }
 
 // Error is why.
-func (e *neverError) Error() string { return e.err.Error() }
+func (e *permanentError) Error() string { return e.err.Error() }
 
 // Unwrap is why.
-func (e *neverError) Unwrap() error { return e.err }
+func (e *permanentError) Unwrap() error { return e.err }
 
 // statement completes one with what a trusted key has stated before, such as the one before the
 // key was rotated; else with what is made.
@@ -191,25 +191,25 @@ func (k *Keeper) statement(
 		return s, err
 	}
 	if err := s.Check(); err != nil {
-		return s, &neverError{err}
+		return s, &permanentError{err}
 	}
 	return s, nil
 }
 
 // provenanceOf says how an image was made, from its MachineOSBuild.
 func (k *Keeper) provenanceOf(
-	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made Making,
+	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made BuildDetails,
 ) ([]byte, error) {
 	build, err := k.buildOf(ctx, config, image)
 	if err != nil {
 		return nil, err
 	}
 	if build == nil {
-		return nil, &neverError{errors.New("its MachineOSBuild was deleted, and it has no attestation by a trusted key")}
+		return nil, &permanentError{errors.New("its MachineOSBuild was deleted, and it has no attestation by a trusted key")}
 	}
 	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
 	if err != nil {
-		return nil, &neverError{err}
+		return nil, &permanentError{err}
 	}
 	facts := &provenance.Facts{
 		Origin: provenance.OriginOf(build), Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: k.options.BuilderID,
@@ -271,7 +271,7 @@ func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials
 	pinned := string(image.Spec.PullSpec)
 	if why, known := k.withoutSBOM.Load(pinned); known {
 		if err, is := why.(error); is {
-			return nil, &neverError{err}
+			return nil, &permanentError{err}
 		}
 	}
 	about, err := subjectOf(ctx, credentials, image)
@@ -290,7 +290,7 @@ func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials
 	}
 	if never {
 		k.withoutSBOM.Store(pinned, err)
-		return nil, &neverError{err}
+		return nil, &permanentError{err}
 	}
 	return document, err
 }
@@ -324,7 +324,7 @@ func subjectOf(ctx context.Context, credentials credentials.Credentials, image *
 		}
 		one.Base, err = credentials.Pull.Image(ctx, string(image.Spec.BaseOSImagePullSpec), one.Platform)
 		if registry.IsNotFound(err) {
-			return about, &neverError{fmt.Errorf("reading its base image: %w", err)}
+			return about, &permanentError{fmt.Errorf("reading its base image: %w", err)}
 		}
 		if err != nil {
 			return about, err
@@ -398,7 +398,7 @@ func (r *Reconciler) notAttested(ctx context.Context, image *mcfgv1alpha1.Machin
 		conditions := image.GetConditions()
 		status.Set(&conditions, status.NotBefore(r.clock.Now(), conditions), metav1.Condition{
 			Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
-			Message: "the installer had this image built; Layerwright states what it knows of those that it has made itself",
+			Message: "the installer built this image, and Layerwright attests only images that it built itself",
 		})
 		image.SetConditions(conditions)
 	})

@@ -174,9 +174,8 @@ func ignoreWaiting(err error) error {
 	return err
 }
 
-// wordOf is the reason of the condition Signed of an image that Layerwright does not sign, for an
-// error.
-func wordOf(err error) string {
+// signedReason returns the reason of the condition Signed for an error of signing or verification.
+func signedReason(err error) string {
 	switch {
 	case registry.IsNotFound(err):
 		return mcfgv1alpha1.ReasonImageGone

@@ -71,8 +71,8 @@ func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image
 	if written != nil {
 		return fault.Join(err, written)
 	}
-	if hasTurned(before, image) {
-		k.options.Metrics.Signed(image.Spec.MachineConfigPool, ended(err), k.clock.Since(begin))
+	if trustChanged(before, image) {
+		k.options.Metrics.Signed(image.Spec.MachineConfigPool, resultLabel(err), k.clock.Since(begin))
 		k.reportSigned(ctx, image, signed.Added, err)
 	}
 	return err
@@ -134,14 +134,14 @@ func ownOutcome(err error) *outcome {
 		return nil
 	}
 	out := &outcome{status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonSigningFailed, err: err}
-	if word := wordOf(err); IsRejection(err) || slices.Contains(awaited(), word) {
+	if word := signedReason(err); IsRejection(err) || slices.Contains(waitingReasons(), word) {
 		out.reason = word
 	}
 	return out
 }
 
-// awaited are the reasons why an image is not trusted yet that someone else has to see to.
-func awaited() []string {
+// waitingReasons are the reasons for which an image is not trusted yet until someone else acts.
+func waitingReasons() []string {
 	return []string{
 		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
 		mcfgv1.ReasonControllerKilled,
@@ -158,7 +158,7 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	switch {
 	case not == nil:
 	case IsSigned(image) && !IsRejection(not.err):
-		c.Message = "it was trusted when it was checked last; since then it can't be looked at: " + fault.Message(not.err)
+		c.Message = "it was trusted at the last successful check; it can't be checked now: " + fault.Message(not.err)
 	default:
 		c.Status, c.Reason, c.Message = not.status, not.reason, fault.Message(not.err)
 	}
@@ -167,15 +167,14 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	image.SetConditions(conditions)
 }
 
-// hasTurned reports whether an image is trusted now and was not, or the other way round, or for
-// another reason.
-func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
+// trustChanged reports whether the condition Signed has another status or reason.
+func trustChanged(before, after *mcfgv1alpha1.MachineOSImage) bool {
 	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
 	return was == nil || was.Status != is.Status || was.Reason != is.Reason || !reflect.DeepEqual(before.Status.Signature, after.Status.Signature)
 }
 
-// ended is how signing ended, as metrics say it.
-func ended(err error) string {
+// resultLabel is the metric label for the result of signing.
+func resultLabel(err error) string {
 	if err != nil {
 		return "failed"
 	}
@@ -195,9 +194,8 @@ func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOS
 	k.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
 }
 
-// Reconciler says of images whether they are trusted. Those that this cluster has made it keeps
-// signed: with the key of today, also after it was exchanged, and after someone deleted a
-// signature. Those that were built elsewhere it verifies.
+// Reconciler verifies images. Those that this cluster built it keeps signed with the current key,
+// also after a key rotation or when someone deleted a signature.
 type Reconciler struct{ *Keeper }
 
 // Reconcile reconciles one image.
@@ -212,26 +210,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
 		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, err // its build signs it
 	}
-	if err := r.catchUp(ctx, image); err != nil {
+	if err := r.refreshIfUndescribed(ctx, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.options.Signer == nil || !isMade(image) || owner.IsPreBuilt(image) {
-		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
+		return r.requeue(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
 	config, err := owner.Config(ctx, r.client, image)
 	if err != nil || config == nil || !config.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, err // the image goes with it
 	}
 	if r.options.Attester != nil {
-		err = r.Attest(ctx, config, image, Making{})
+		err = r.Attest(ctx, config, image, BuildDetails{})
 	}
-	return r.ended(fault.Join(err, r.Sign(ctx, config, image)))
+	return r.requeue(fault.Join(err, r.Sign(ctx, config, image)))
 }
 
-// catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The
-// cache may know that its build has ended before it knows what that wrote into the image, and the
-// image would be taken for one that someone put there.
-func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+// refreshIfUndescribed reads an image again that names a MachineOSConfig but has no status yet. The
+// cache may know that the build has ended before it knows what the build wrote into the image,
+// which would then look like an image that someone else created.
+func (r *Reconciler) refreshIfUndescribed(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
 	if owner.Of(image) == nil || image.Status.ShortDigest != "" {
 		return nil
 	}
@@ -241,19 +239,17 @@ func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSI
 	return nil
 }
 
-// ended is when an image is looked at again after a reconcile that ended with err: soon where
-// someone may put right what is wrong with it.
-func (*Reconciler) ended(err error) (ctrl.Result, error) {
+// requeue is when an image is looked at again after a reconcile that ended with err: soon if
+// someone may mend the cause.
+func (*Reconciler) requeue(err error) (ctrl.Result, error) {
 	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
 		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, nil
 	}
 	return status.Result(ctrl.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
 }
 
-// isMade reports whether this cluster has made an image. What its owner is anybody can write who
-// may create it; what its status says, Layerwright alone does. An image that someone put into its
-// name is not signed, but verified like others. Earlier versions wrote no origin, and described
-// what they had made alone.
+// isMade reports whether this cluster built the image. It relies on status, which only Layerwright
+// writes; an owner reference can be forged. Earlier versions set no origin.
 func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
 	return owner.Of(image) != nil && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
 }
@@ -284,7 +280,7 @@ func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.Machine
 	if written != nil {
 		return fault.Join(err, written)
 	}
-	if hasTurned(before, image) {
+	if trustChanged(before, image) {
 		r.reportSigned(ctx, image, 0, err)
 	}
 	return err
@@ -305,19 +301,19 @@ func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineO
 	return verdict, signatures, err
 }
 
-// othersOutcome is that of an image which someone else signs: whether it is trusted is not known
-// while it can't be looked at. Nil where it does.
+// othersOutcome returns what Signed says of an image that someone else signs, nil if it is trusted.
+// While the image can't be verified, that is Unknown.
 func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if err == nil {
 		return nil
 	}
-	out := &outcome{status: metav1.ConditionUnknown, reason: wordOf(err), err: err}
+	out := &outcome{status: metav1.ConditionUnknown, reason: signedReason(err), err: err}
 	if IsRejection(err) || out.reason == mcfgv1.ReasonControllerKilled {
 		out.status = metav1.ConditionFalse
 	}
 	if owner.IsPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {
 		out.reason = mcfgv1alpha1.ReasonBuiltElsewhere
-		out.err = fmt.Errorf("the installer had this image built, and Layerwright signs what it has made itself: %w", err)
+		out.err = fmt.Errorf("the installer built this image, and Layerwright signs only images that it built itself: %w", err)
 	}
 	if out.reason == mcfgv1alpha1.ReasonNotSigned && r.options.Signer != nil && image.Labels[mcfgv1.LabelMachineOSBuild] != "" &&
 		owner.Of(image) != nil && !owner.IsPreBuilt(image) {

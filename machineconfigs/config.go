@@ -26,7 +26,7 @@ type Config struct {
 	Extensions []string
 	// KernelType is default, realtime or 64k-pages; never empty.
 	KernelType string
-	// FIPS is whether the machine runs in FIPS mode.
+	// FIPS reports whether the machine runs in FIPS mode.
 	FIPS bool
 	// OSImageURL is the OS image, as a pull spec; empty where no one named one.
 	OSImageURL string

@@ -20,15 +20,15 @@ type Node struct {
 	// PreviousConfig and PreviousImage are what a node goes back to.
 	PreviousConfig, PreviousImage string
 	State, Reason                 string
-	// LiveOnly is that the node may change only as it runs, so that it never goes away.
+	// LiveOnly reports whether the node may change only as it runs, so that it never goes away.
 	LiveOnly bool
 
 	Ready, DiskPressure, Unschedulable bool
 
 	// Kernel is the version that runs, such as 5.14.0-427.37.1.el9_4.x86_64.
 	Kernel string
-	// TakesPods is whether pods that tolerate nothing can be scheduled there, as far as it is the
-	// control plane's taints that keep them away.
+	// TakesPods reports whether pods that tolerate nothing can be scheduled there, as far as it is
+	// the control plane's taints that keep them away.
 	TakesPods bool
 }
 

@@ -264,7 +264,7 @@ func TestTheDefinitionTells(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	assert.False(t, tekton.look(ctx, w.Client), "the definition tells when it comes")
+	assert.False(t, tekton.detect(ctx, w.Client), "the definition tells when it comes")
 	assert.Equal(t, 1, told)
 	_, err := tekton.Reader(ctx)
 	require.True(t, fault.IsWaiting(err))

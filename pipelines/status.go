@@ -49,7 +49,7 @@ func observe(f *facts) backend.State {
 		return backend.State{Phase: backend.Absent}
 	}
 	wanted := pods.ArchitecturesOf(run)
-	ones := make([]pods.One, len(wanted))
+	ones := make([]pods.ArchitectureState, len(wanted))
 	for i, architecture := range wanted {
 		ones[i] = observeOne(f, run, architecture)
 	}
@@ -63,8 +63,8 @@ func observe(f *facts) backend.State {
 }
 
 // observeOne says how far one architecture is, as its pod has it.
-func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Architecture) pods.One {
-	o := pods.One{
+func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Architecture) pods.ArchitectureState {
+	o := pods.ArchitectureState{
 		Architecture: architecture, Phase: backend.Pending,
 		Isolation: run.Annotations[mcfgv1.AnnotationBuildIsolation], Related: relatedTo(run, architecture),
 	}
@@ -102,7 +102,7 @@ func describe(f *facts, run *tektonv1.PipelineRun, task *tektonv1.TaskRun) strin
 }
 
 // settle applies what the run as a whole says to its architectures.
-func settle(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
+func settle(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState) {
 	condition := conditionOf(run)
 	switch {
 	case condition != nil && condition.IsTrue():
@@ -128,7 +128,7 @@ func conditionOf(run *tektonv1.PipelineRun) *apis.Condition {
 
 // succeed takes the images that the run says it has pushed. Results come from tasks beside which
 // no one's lines ran; what the step push says of itself has to be the same where it is still known.
-func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
+func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState) {
 	images := strings.Split(result(run, resultImages), ",")
 	image, target := "", param(run, paramImage)
 	if digest := result(run, resultDigest); digest != "" && len(ones) == 1 {
@@ -194,7 +194,7 @@ func digestOf(image string) string {
 
 // failEarly is for an administrator's error, which counts as soon as its container has ended: the
 // same inputs fail again.
-func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
+func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState) bool {
 	hasFailed := false
 	for i := range f.tasks {
 		task := &f.tasks[i]
@@ -212,7 +212,7 @@ func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
 }
 
 // fail says why a run has ended without the image, and whether another attempt follows.
-func fail(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.Condition) {
+func fail(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, condition *apis.Condition) {
 	failure := failureOf(f, run)
 	attempt, most := attemptsOf(run)
 	phase, message, after := backend.Failed, "", time.Duration(0)
@@ -310,14 +310,14 @@ func isCancelled(run *tektonv1.PipelineRun, condition *apis.Condition) bool {
 }
 
 // wait says what keeps a run from going on, of what someone can do something about.
-func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.Condition) {
+func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, condition *apis.Condition) {
 	for i := range ones {
 		o := &ones[i]
 		switch {
 		case run.Spec.Status == tektonv1.PipelineRunSpecStatusPending:
-			o.Wait(mcfgv1.ReasonWaiting, "PipelineRun %q is pending: a queueing system lets it go when there is room", run.Name)
+			o.Wait(mcfgv1.ReasonWaiting, "PipelineRun %q is pending: a queueing system starts it when there is capacity", run.Name)
 		case condition == nil && f.Now.Sub(run.CreationTimestamp.Time) > silence:
-			o.Wait(mcfgv1.ReasonWaiting, "Tekton does not take PipelineRun %q up: see that the Deployment tekton-pipelines-controller runs", run.Name)
+			o.Wait(mcfgv1.ReasonWaiting, "Tekton has not started PipelineRun %q: check that the Deployment tekton-pipelines-controller runs", run.Name)
 		case condition == nil:
 			o.After = silence
 		default:
@@ -328,7 +328,7 @@ func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.
 
 // waitForTasks says which task of a run does not get on: those around the build too have pods that
 // wait.
-func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.One) {
+func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.ArchitectureState) {
 	for i := range f.tasks {
 		task := &f.tasks[i]
 		if o.Failure != nil || task.Labels[labelPipelineRun] != run.Name || task.IsDone() {
@@ -337,9 +337,9 @@ func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.One) {
 		pod, c := f.podOf(task), task.Status.GetCondition(apis.ConditionSucceeded)
 		switch {
 		case pod == nil && c != nil && isRefused(c.Reason):
-			o.Wait(mcfgv1.ReasonWaiting, "the cluster does not let the pod of task %s be made: %s", task.Labels[labelPipelineTask], c.Message)
+			o.Wait(mcfgv1.ReasonWaiting, "the cluster refuses to create the pod of task %s: %s", task.Labels[labelPipelineTask], c.Message)
 		case pod != nil && pods.IsOver(pod) && f.Now.Sub(lastEnd(pod)) > silence:
-			o.Wait(mcfgv1.ReasonWaiting, "pod %q has ended, and Tekton does not go on: see that the Deployment tekton-pipelines-controller runs", pod.Name)
+			o.Wait(mcfgv1.ReasonWaiting, "pod %q has ended, but Tekton does not continue: check that the Deployment tekton-pipelines-controller runs", pod.Name)
 		case pod != nil && !pods.HasStarted(pod) && task.Labels[labelPipelineTask] != taskBuild:
 			other := *o
 			if other.Follow(&f.Facts, pod, "task "+task.Labels[labelPipelineTask], false); other.Failure != nil {
@@ -399,7 +399,7 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 		if step.Terminated.ExitCode != backend.ExitAdmin {
 			continue
 		}
-		text := fmt.Sprintf("step %s failed, and its pod was deleted, which had the cause: %s", step.Name, condition.Message)
+		text := fmt.Sprintf("step %s failed, and its pod, which had the cause, was deleted: %s", step.Name, condition.Message)
 		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
 	}
 	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)

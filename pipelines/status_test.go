@@ -206,7 +206,7 @@ func TestStateOfARun(t *testing.T) {
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
 		"Tekton stops after the pod ends": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(allPushed(t, pushed)...).at(time.Hour)
-		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "Tekton does not go on"},
+		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "Tekton does not continue"},
 		"its image can't be pulled": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "TaskRunImagePullFailed", "").pod(phase(corev1.PodPending), func(p *corev1.Pod) {
 				p.Status.ContainerStatuses = nil

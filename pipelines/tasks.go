@@ -84,7 +84,7 @@ type usage struct {
 	name, description  string
 	readOnly, optional bool
 	at                 map[backend.Step]string
-	// perArchitecture is that it has a folder for each.
+	// perArchitecture reports whether it has a folder for each.
 	perArchitecture bool
 }
 

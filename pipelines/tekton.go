@@ -120,27 +120,27 @@ func (t *Tekton) follow(ctx context.Context, definitions client.Reader, changed 
 		case <-again:
 		}
 		again = nil
-		if looks++; t.look(ctx, definitions) && looks < mostLooks {
+		if looks++; t.detect(ctx, definitions) && looks < mostLooks {
 			timer := time.NewTimer(settling) //nolint:forbidigo // the watch waits in real time
 			again = timer.C
 		}
 	}
 }
 
-// look finds out whether Tekton is there now. It reports whether to look again although nothing
+// detect finds out whether Tekton is installed. It reports whether to look again although nothing
 // changes.
-func (t *Tekton) look(ctx context.Context, definitions client.Reader) (again bool) {
+func (t *Tekton) detect(ctx context.Context, definitions client.Reader) (again bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(definitionKind)
 	err := definitions.Get(ctx, client.ObjectKey{Name: definition}, found)
 	isThere := err == nil && found.DeletionTimestamp.IsZero()
 	if !isThere {
-		t.gone(errors.New("Tekton is not installed: the cluster has no kind PipelineRun of tekton.dev/v1; install Tekton Pipelines " + oldest +
+		t.stopCache(errors.New("Tekton is not installed: the cluster has no kind PipelineRun of tekton.dev/v1; install Tekton Pipelines " + oldest +
 			" or later, or set the type in the MachineOSConfig to Job"))
 		return false
 	}
 	if err := checkRelease(found.Labels[releaseLabel]); err != nil {
-		t.gone(err)
+		t.stopCache(err)
 		return false
 	}
 	mapper, err := t.mapper()
@@ -148,10 +148,10 @@ func (t *Tekton) look(ctx context.Context, definitions client.Reader) (again boo
 		_, err = mapper.RESTMapping(tektonv1.SchemeGroupVersion.WithKind("PipelineRun").GroupKind(), tektonv1.SchemeGroupVersion.Version)
 	}
 	if err != nil {
-		t.gone(fmt.Errorf("this version of Tekton is not supported: it does not serve PipelineRun of tekton.dev/v1; install Tekton Pipelines %s or later", oldest))
+		t.stopCache(fmt.Errorf("this version of Tekton is not supported: it does not serve PipelineRun of tekton.dev/v1; install Tekton Pipelines %s or later", oldest))
 		return true
 	}
-	if err := t.come(ctx); err != nil {
+	if err := t.startCache(ctx); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Watching Tekton's objects")
 		return true
 	}
@@ -168,21 +168,21 @@ func checkRelease(release string) error {
 	return fmt.Errorf("this version of Tekton is not supported: it is %s; install Tekton Pipelines %s or later", release, oldest)
 }
 
-// gone ends the watches, and says why.
-func (t *Tekton) gone(why error) {
+// stopCache ends the watches, and keeps why.
+func (t *Tekton) stopCache(why error) {
 	t.mutex.Lock()
 	end := t.end
 	t.objects, t.end, t.missing = nil, nil, why
-	t.known()
+	t.markKnown()
 	t.mutex.Unlock()
 	if end != nil {
 		end()
 	}
-	t.tell(nil)
+	t.notifyAll(nil)
 }
 
-// known lets those go on who have asked before anything was known.
-func (t *Tekton) known() {
+// markKnown releases callers that asked before the first detection.
+func (t *Tekton) markKnown() {
 	select {
 	case <-t.first:
 	default:
@@ -190,8 +190,8 @@ func (t *Tekton) known() {
 	}
 }
 
-// come begins to watch.
-func (t *Tekton) come(ctx context.Context) error {
+// startCache begins to watch.
+func (t *Tekton) startCache(ctx context.Context) error {
 	t.mutex.Lock()
 	isThere := t.objects != nil
 	t.mutex.Unlock()
@@ -233,9 +233,9 @@ func (t *Tekton) come(ctx context.Context) error {
 	}
 	t.mutex.Lock()
 	t.objects, t.end, t.missing = objects, end, nil
-	t.known()
+	t.markKnown()
 	t.mutex.Unlock()
-	t.tell(nil)
+	t.notifyAll(nil)
 	return nil
 }
 
@@ -244,12 +244,12 @@ func (t *Tekton) changed(o any) {
 		o = unknown.Obj
 	}
 	if object, is := o.(client.Object); is {
-		t.tell(object)
+		t.notifyAll(object)
 	}
 }
 
-// tell passes a change on; nil is that Tekton has come or gone.
-func (t *Tekton) tell(object client.Object) {
+// notifyAll passes a change on; nil is that Tekton was installed or removed.
+func (t *Tekton) notifyAll(object client.Object) {
 	for _, f := range t.notify {
 		f(object)
 	}

@@ -32,10 +32,10 @@ type operandVersion struct {
 	Version string `json:"version"`
 }
 
-// sayOnClusterOperator writes Layerwright's own ClusterOperator, and makes it if it is not there.
-// The cluster-version-operator goes by all there are. An operator without the other conditions
-// would be reported as being down.
-func (u *Upgrades) sayOnClusterOperator(ctx context.Context, is metav1.Condition, now time.Time) error {
+// writeClusterOperator writes Layerwright's own ClusterOperator, and creates it if need be. It sets
+// all conditions that the cluster-version-operator expects: without them an operator is reported as
+// down.
+func (u *Upgrades) writeClusterOperator(ctx context.Context, is metav1.Condition, now time.Time) error {
 	operator := &unstructured.Unstructured{}
 	operator.SetGroupVersionKind(clusterOperatorKind)
 	operator.SetName(names.ClusterOperator)

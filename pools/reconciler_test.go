@@ -346,7 +346,7 @@ func TestDeletedRenderedMachineConfigReturns(t *testing.T) {
 	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = []string{"example.test/slow"} })
 	w.remove(w.config(name))
 	_, err := w.reconcile(r, "worker")
-	require.EqualError(t, err, `rendered MachineConfig "`+name+`" is being deleted, and needed`)
+	require.EqualError(t, err, `rendered MachineConfig "`+name+`" is being deleted, but the pool needs it`)
 	assert.Contains(t, w.condition("worker", "Ready"), "Retrying")
 	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = nil })
 	w.settle(r, "worker")

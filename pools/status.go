@@ -60,7 +60,7 @@ type facts struct {
 	want *outcome
 	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
 	layer *mcfgv1.MachineOSConfig
-	// isBuilt is that the newest image of layer has the pool's configuration.
+	// isBuilt reports whether the newest image of layer has the pool's configuration.
 	isBuilt bool
 	// images are all MachineOSImages.
 	images []mcfgv1alpha1.MachineOSImage
@@ -136,7 +136,7 @@ func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Conditi
 		}
 	}
 	for _, d := range disputed {
-		several = append(several, fmt.Sprintf("Node %s is selected by the pools %s, and updated by none: a node can be in one custom pool",
+		several = append(several, fmt.Sprintf("Node %s is selected by the pools %s, so none of them updates it: let only one custom pool select it",
 			d.Node, strings.Join(d.Pools, " and ")))
 	}
 	if len(several) > 0 {

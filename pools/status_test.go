@@ -150,10 +150,10 @@ func TestConditions(t *testing.T) {
 		"a node of two pools": {
 			pool: newPool("infra", wanting("x")), disputed: []nodes.Dispute{{Node: "n", Pools: []string{"gpu", "infra"}}}, want: rendered("x"),
 			says: []string{
-				"Degraded=True NodesInSeveralPools NodeDegraded: Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
-				"NodeDegraded=True NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
-				"Ready=False NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
-				"Reconciling=True NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
+				"Degraded=True NodesInSeveralPools NodeDegraded: Node n is selected by the pools gpu and infra, so none of them updates it: let only one custom pool select it",
+				"NodeDegraded=True NodesInSeveralPools Node n is selected by the pools gpu and infra, so none of them updates it: let only one custom pool select it",
+				"Ready=False NodesInSeveralPools Node n is selected by the pools gpu and infra, so none of them updates it: let only one custom pool select it",
+				"Reconciling=True NodesInSeveralPools Node n is selected by the pools gpu and infra, so none of them updates it: let only one custom pool select it",
 				"Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
 			},
 		},

@@ -305,7 +305,7 @@ func (r *Reconciler) createRendered(ctx context.Context, s *scope, content *mcfg
 // repairRendered makes a rendered MachineConfig that is there what it should be.
 func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, content *mcfgv1.MachineConfig) error {
 	if !existing.DeletionTimestamp.IsZero() {
-		return fmt.Errorf("rendered MachineConfig %q is being deleted, and needed", existing.Name)
+		return fmt.Errorf("rendered MachineConfig %q is being deleted, but the pool needs it", existing.Name)
 	}
 	isSame := isSameContent(existing, content)
 	isMarked := existing.Annotations[mcfgv1.AnnotationOSImageStream] == content.Annotations[mcfgv1.AnnotationOSImageStream]

@@ -82,15 +82,15 @@ func osStreamDeprecated(all []streams.Standing) metav1.Condition {
 	case worst.Lifecycle == mcfgv1.StreamEndOfLife:
 		what = fmt.Sprintf("Stream '%s' has reached the end of its life: it gets no updates, and the cluster cannot be upgraded.", worst.Stream)
 	}
-	c.Message = what + " " + wayOut(worst, all[0].Stream)
+	c.Message = what + " " + migrationHint(worst, all[0].Stream)
 	return c
 }
 
-// wayOut says how a pool leaves a stream; follows is the stream that it follows.
-func wayOut(s streams.Standing, follows string) string {
+// migrationHint says how a pool leaves a stream; follows is the stream that it follows.
+func migrationHint(s streams.Standing, follows string) string {
 	switch {
 	case s.Stream != follows:
-		return fmt.Sprintf("The pool moves to '%s', and nodes are still to follow.", follows)
+		return fmt.Sprintf("The pool is moving to '%s', and some nodes have not moved yet.", follows)
 	case s.Successor != "":
 		return fmt.Sprintf("Migrate to '%s' before upgrading.", s.Successor)
 	default:
@@ -117,8 +117,8 @@ func osStreamsMixed(s *scope) metav1.Condition {
 		c.Message = fmt.Sprintf("The cluster is compact: the nodes of the pool '%s' run everything, on stream '%s', and this pool follows '%s'. A compact cluster "+
 			"should run one stream: name the same one in both pools.", master.Name, others, follows)
 	case s.pool.Name == master.Name && on != "" && follows != "" && follows != on:
-		c.Message = fmt.Sprintf("The cluster is compact: the pool's nodes run everything, and move from stream '%s' to '%s'. Until the last one is there the "+
-			"cluster runs both, which should not last: see to it that every node can be drained.", on, follows)
+		c.Message = fmt.Sprintf("The cluster is compact: the pool's nodes run everything, and move from stream '%s' to '%s'. The cluster runs both "+
+			"streams until the last node has moved: make sure that every node can be drained.", on, follows)
 	default:
 		return c
 	}

@@ -260,7 +260,7 @@ func TestLifecycleByDate(t *testing.T) {
 	w.editPool("worker", naming("rhel10-coreos"))
 	w.settle(r, "worker")
 	assert.Equal(t, "True StreamEndOfLife Stream 'rhel9-coreos' has reached the end of its life: it gets no updates, and the cluster cannot be upgraded. "+
-		"The pool moves to 'rhel10-coreos', and nodes are still to follow.", w.condition("worker", "OSStreamDeprecated"))
+		"The pool is moving to 'rhel10-coreos', and some nodes have not moved yet.", w.condition("worker", "OSStreamDeprecated"))
 	w.editNode("n", having(w.wants("worker")))
 	w.settle(r, "worker")
 	assert.Equal(t, "False AsExpected", w.condition("worker", "OSStreamDeprecated"))
@@ -294,7 +294,7 @@ func TestCompactClusters(t *testing.T) {
 			[]*corev1.Node{controlPlane},
 			[]*mcfgv1.MachineConfigPool{newPool("master", naming("rhel-10"), onStream("rhel-9")), newPool("worker", naming("rhel-10"))},
 			"False AsExpected", "True CompactCluster The cluster is compact: the pool's nodes run everything, and move from stream 'rhel-9' to 'rhel-10'. " +
-				"Until the last one is there the cluster runs both, which should not last: see to it that every node can be drained.",
+				"The cluster runs both streams until the last node has moved: make sure that every node can be drained.",
 		},
 		"both on one": {
 			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker")}, "False AsExpected", "False AsExpected",

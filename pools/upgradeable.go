@@ -105,7 +105,7 @@ func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if err := u.sayOnClusterOperator(ctx, joined(is, old), now); err != nil {
+		if err := u.writeClusterOperator(ctx, joined(is, old), now); err != nil {
 			return status.Result(ctrl.Result{}, err)
 		}
 	}
@@ -113,12 +113,12 @@ func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if set == nil {
 		return res, nil
 	}
-	return u.sayOnStreams(ctx, set, is, res)
+	return u.writeStreamsUpgradeable(ctx, set, is, res)
 }
 
-// sayOnStreams writes the condition into the OSImageStream, whose other conditions are those of its
-// own controller.
-func (u *Upgrades) sayOnStreams(ctx context.Context, set *mcfgv1.OSImageStream, is metav1.Condition, res ctrl.Result) (ctrl.Result, error) {
+// writeStreamsUpgradeable writes the condition into the OSImageStream. Its other conditions are
+// those of its own controller.
+func (u *Upgrades) writeStreamsUpgradeable(ctx context.Context, set *mcfgv1.OSImageStream, is metav1.Condition, res ctrl.Result) (ctrl.Result, error) {
 	patch := status.NewPatcher(u.client, set, status.Owning(mcfgv1.StreamsUpgradeable), status.KeepGeneration())
 	was := status.Find(set.GetConditions(), mcfgv1.StreamsUpgradeable)
 	isNews := was == nil && is.Status == metav1.ConditionFalse || was != nil && (was.Status != is.Status || was.Message != is.Message)

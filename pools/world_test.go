@@ -244,7 +244,7 @@ func (w *world) settle(r *Reconciler, pools ...string) {
 }
 
 // told are the events since the last call.
-func (w *world) told() []string { return apitest.Told(w.recorder) }
+func (w *world) told() []string { return apitest.DrainEvents(w.recorder) }
 
 // once fails the first call of a kind.
 func once(call string, err error) func(string) error {

@@ -44,12 +44,12 @@ func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 	names := slices.Sorted(maps.Keys(s.nodes))
 	told := make([]*mcfgv1.MachineConfigNode, len(names))
 	err = errors.Join(err, each(len(names), func(i int) (err error) {
-		told[i], err = r.tell(ctx, s.reports[names[i]], s.pool, s.nodes[names[i]])
+		told[i], err = r.syncMachineConfigNode(ctx, s.reports[names[i]], s.pool, s.nodes[names[i]])
 		return err
 	}))
 	for _, report := range told {
 		if report != nil {
-			r.told[report.Name] = report
+			r.writtenReports[report.Name] = report
 		}
 	}
 	r.observeDurations(s)
@@ -168,9 +168,9 @@ func setFailed(set func(key, value string), t nodes.Target, reason string) {
 	set(mcfgv1.AnnotationFailedReason, plan.Shorten(reason, maxReason))
 }
 
-// tell keeps the MachineConfigNode of a node, nil where there is none, in step with what the node
-// should have. It gives the changed one; nil where nothing was to be changed.
-func (r *Reconciler) tell(ctx context.Context, report *mcfgv1.MachineConfigNode, pool *mcfgv1.MachineConfigPool, n *corev1.Node) (*mcfgv1.MachineConfigNode, error) {
+// syncMachineConfigNode updates the MachineConfigNode of a node, nil where there is none, to what
+// the node should have. It returns the changed one, nil if nothing changed.
+func (r *Reconciler) syncMachineConfigNode(ctx context.Context, report *mcfgv1.MachineConfigNode, pool *mcfgv1.MachineConfigPool, n *corev1.Node) (*mcfgv1.MachineConfigNode, error) {
 	want := specOf(pool, n)
 	if report == nil {
 		report = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{

@@ -89,7 +89,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.gatherRunning(ctx, s); err != nil {
 		return err
 	}
-	r.sight(s)
+	r.trackTransitions(s)
 	if err := r.judge(ctx, s); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 		if s.nodes[reports.Items[i].Name] == nil {
 			continue
 		}
-		report, err := r.told.newest(&reports.Items[i])
+		report, err := r.writtenReports.newest(&reports.Items[i])
 		problem = errors.Join(problem, err)
 		s.reports[report.Name] = report
 	}
@@ -250,7 +250,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 
 // forget drops what is known of Nodes that are gone.
 func (r *Reconciler) forget(all []corev1.Node) {
-	if len(r.written) == 0 && len(r.told) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
+	if len(r.written) == 0 && len(r.writtenReports) == 0 && len(r.started) == 0 && len(r.transitions) == 0 {
 		return
 	}
 	names := sets.New[string]()
@@ -258,16 +258,17 @@ func (r *Reconciler) forget(all []corev1.Node) {
 		names.Insert(all[i].Name)
 	}
 	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
-	maps.DeleteFunc(r.told, func(name string, _ *mcfgv1.MachineConfigNode) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.writtenReports, func(name string, _ *mcfgv1.MachineConfigNode) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
-	maps.DeleteFunc(r.sights, func(name string, _ sighting) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.transitions, func(name string, _ nodeTransitions) bool { return !names.Has(name) })
 }
 
-// sighting is since when this process sees something of a node: the clocks of nodes may be wrong.
-type sighting struct{ rebooting, unready, arrived time.Time }
+// nodeTransitions is since when this process sees a state of a node: the clocks of nodes may be
+// wrong.
+type nodeTransitions struct{ rebooting, unready, arrived time.Time }
 
-// sight says since when nodes are as they are.
-func (r *Reconciler) sight(s *scope) {
+// trackTransitions sets since when nodes are as they are.
+func (r *Reconciler) trackTransitions(s *scope) {
 	now := r.clock.Now()
 	since := func(before time.Time, is bool) time.Time {
 		switch {
@@ -281,13 +282,13 @@ func (r *Reconciler) sight(s *scope) {
 	}
 	for i := range s.members {
 		m := &s.members[i]
-		was := r.sights[m.Name]
+		was := r.transitions[m.Name]
 		isThere := m.IsAt(s.verdict.Target)
-		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, isThere && !m.Ready), since(was.arrived, isThere)}
+		is := nodeTransitions{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, isThere && !m.Ready), since(was.arrived, isThere)}
 		m.Rebooting, m.Unready, m.Seen = is.rebooting, is.unready, is.arrived
-		delete(r.sights, m.Name)
-		if is != (sighting{}) {
-			r.sights[m.Name] = is
+		delete(r.transitions, m.Name)
+		if is != (nodeTransitions{}) {
+			r.transitions[m.Name] = is
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (r *Reconciler) patchImage(ctx context.Context, before, after *mcfgv1alpha1
 func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		errs = append(errs, r.forgive(ctx, s.nodes[name], s.verdict.Target))
+		errs = append(errs, r.clearFailedTarget(ctx, s.nodes[name], s.verdict.Target))
 	}
 	if image := s.verdict.Found; image != nil && image.Status.Quarantine != nil {
 		after := image.DeepCopy()
@@ -81,8 +81,8 @@ func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// forgive forgets that a node failed with a target.
-func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target) error {
+// clearFailedTarget removes the record that a node failed with a target.
+func (r *Reconciler) clearFailedTarget(ctx context.Context, n *corev1.Node, t nodes.Target) error {
 	if t.Config == "" || observe(n, nil).FailedTarget != t {
 		return nil
 	}
@@ -95,7 +95,8 @@ func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target
 	return nil
 }
 
-// rolloutDegraded is the condition that reports whether a person has to act before nodes move on.
+// rolloutDegraded returns the condition RolloutDegraded, True while a person has to act before
+// nodes move on.
 func rolloutDegraded(s *scope) metav1.Condition {
 	c := metav1.Condition{Type: typeRolloutDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	switch {

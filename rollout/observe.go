@@ -32,13 +32,13 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	}
 	out.Reason = plan.Shorten(out.Reason, maxReason)
 	if told, err := time.Parse(time.RFC3339, a[mcfgv1.AnnotationRolloutStarted]); err == nil {
-		out.Told = told
+		out.RolloutStarted = told
 	}
 	if report == nil {
 		return out
 	}
 	if v := report.Status.ConfigVersion; v != nil {
-		out.Heard = nodes.Target{Config: v.Desired, Image: string(report.Status.ConfigImage.DesiredImage)}
+		out.ReportedDesired = nodes.Target{Config: v.Desired, Image: string(report.Status.ConfigImage.DesiredImage)}
 	}
 	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {

@@ -36,7 +36,7 @@ type Options struct {
 	// SigningSecret is the secret with the signing key, which no Job may use; empty where there is
 	// none.
 	SigningSecret string
-	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
 	// Silencer keeps alerts of nodes that change from being sent; nil keeps none.
 	Silencer Silencer
@@ -57,13 +57,13 @@ type Reconciler struct {
 
 	// What follows is used without a lock: one reconcile is made at a time, as controller-runtime
 	// does unless it is told otherwise.
-	written written[*corev1.Node]
-	told    written[*mcfgv1.MachineConfigNode]
-	checks  *healthchecks.Checker
+	written        written[*corev1.Node]
+	writtenReports written[*mcfgv1.MachineConfigNode]
+	checks         *healthchecks.Checker
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
-	// sights are since when nodes are as they are, by name.
-	sights map[string]sighting
+	// transitions are since when nodes are as they are, by name.
+	transitions map[string]nodeTransitions
 	// server is the version of the API server as it was at the time of serverAsked.
 	server      string
 	serverAsked time.Time
@@ -73,7 +73,7 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
-		written: written[*corev1.Node]{}, told: written[*mcfgv1.MachineConfigNode]{}, started: map[string]time.Time{}, sights: map[string]sighting{},
+		written: written[*corev1.Node]{}, writtenReports: written[*mcfgv1.MachineConfigNode]{}, started: map[string]time.Time{}, transitions: map[string]nodeTransitions{},
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
 	}
 	if s.verdict.Quarantined() {
-		in.Condemned, in.Evidence = s.verdict.Found.Status.Quarantine.Nodes, s.verdict.Found.Status.Quarantine.Message
+		in.FailedAtQuarantine, in.Evidence = s.verdict.Found.Status.Quarantine.Nodes, s.verdict.Found.Status.Quarantine.Message
 	}
 	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
 		in.Started, in.SoakEnd = s.started(), timeOf(was.CanarySoakEndTime)

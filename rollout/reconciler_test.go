@@ -98,7 +98,7 @@ func TestACacheThatIsBehindGetsNoSecondReport(t *testing.T) {
 
 	w.staleReports = nil
 	w.reconcile()
-	assert.NotContains(t, w.r.told, "a", "what the cache has is not kept")
+	assert.NotContains(t, w.r.writtenReports, "a", "what the cache has is not kept")
 }
 
 func TestAnImageThatIsHeldBackChangesNothing(t *testing.T) {
@@ -121,8 +121,8 @@ func TestAnImageThatIsHeldBackChangesNothing(t *testing.T) {
 			[]string{"Warning ImageHeldBack The image does not reach the nodes: check Ready: MachineOSImage new is not ready: NotSigned"},
 		},
 		"it stands on another OS image": {
-			newLayer("2"), onAnother, "a: check BaseImage: MachineOSImage new stands on 999999999999, and the pool is on 000000000000",
-			[]string{"Warning ImageHeldBack The image does not reach the nodes: check BaseImage: MachineOSImage new stands on 999999999999, and the pool is on 000000000000"},
+			newLayer("2"), onAnother, "a: check BaseImage: MachineOSImage new is built on 999999999999, but the pool uses 000000000000",
+			[]string{"Warning ImageHeldBack The image does not reach the nodes: check BaseImage: MachineOSImage new is built on 999999999999, but the pool uses 000000000000"},
 		},
 		"an annotation asks for no rollout": {
 			noRollout, newImage("new", "2", "rendered-1"), "a: MachineOSConfig worker has the annotation machineconfiguration.openshift.io/noRollout", nil,

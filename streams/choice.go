@@ -30,11 +30,11 @@ type Choice struct {
 	Name string
 	// Images are the stream's, empty where the pool follows none.
 	Images mcfgv1.OSImageStreamSet
-	// Explicit is whether a person has named the stream: in the pool's spec, or in the worker
+	// Explicit reports whether a person has named the stream: in the pool's spec, or in the worker
 	// pool's for a custom pool.
 	Explicit bool
-	// Frozen is that the stream is no longer available, and Images are those that the pool has
-	// already.
+	// Frozen reports whether the stream is no longer available, and Images are those that the pool
+	// has already.
 	Frozen bool
 	// Reason is why it is this stream, in words that continue "follows the stream x: ".
 	Reason string
@@ -53,7 +53,7 @@ type Error struct {
 // Error is the whole text.
 func (e *Error) Error() string { return e.Message }
 
-// OutdatedError is that the OSImageStream was written for another release than the one that the
+// OutdatedError means that the OSImageStream was written for another release than the one that the
 // controller belongs to. It passes when whoever writes the OSImageStream has been upgraded too.
 type OutdatedError struct {
 	// Release is that of the OSImageStream, Want the controller's own.

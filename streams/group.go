@@ -77,7 +77,7 @@ func (c *Contribution) add(f *Found, pairs map[string]*Pair) {
 		c.unsure[name] = true
 		p := pairOf(name)
 		p.place(f.Role, f.Image)
-		p.spoil(reasonOf(f.Problem), f.Problem.Message)
+		p.markUnusable(reasonOf(f.Problem), f.Problem.Message)
 		return
 	}
 	role, fault := judgeLabels(f)
@@ -93,14 +93,14 @@ func (c *Contribution) add(f *Found, pairs map[string]*Pair) {
 		c.unsure[name] = true
 		p := pairOf(name)
 		p.place(roleOfFault(f, role), f.Pinned)
-		p.spoil(noted.Reason, noted.Message)
+		p.markUnusable(noted.Reason, noted.Message)
 		return
 	}
 	p := pairOf(name)
 	if before := p.of(role); before != "" && before != f.Pinned {
 		c.unsure[name] = true
 		c.problem(mcfgv1.StreamDuplicates, mcfgv1.ReasonDuplicateImages,
-			"%s: stream %q has several of it, %q and %q; unless one was in use before, the last counts", describeRole(c.Source, role), name, before, f.Pinned)
+			"%s: stream %q has two different images, %q and %q; the one in use before is kept, otherwise the last one is used", describeRole(c.Source, role), name, before, f.Pinned)
 	}
 	p.place(role, f.Pinned)
 }
@@ -177,7 +177,7 @@ func judgeLabels(f *Found) (Role, *Problem) {
 func (c *Contribution) judge(p *Pair, osOnly bool) {
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
 		noted := c.problem(mcfgv1.StreamNamesInvalid, mcfgv1.ReasonInvalidName, "stream %q of %s: %s", cut(p.Name, maxShown), c.Source, problems[0])
-		p.spoil(noted.Reason, noted.Message)
+		p.markUnusable(noted.Reason, noted.Message)
 	}
 	if c.Source != SourceRelease && p.IsUsable() && (p.OSImage == "" || p.ExtensionsImage == "" && !osOnly) {
 		c.unsure[p.Name] = true // people edit it by hand
@@ -186,11 +186,11 @@ func (c *Contribution) judge(p *Pair, osOnly bool) {
 	case !p.IsUsable():
 	case p.OSImage == "":
 		noted := c.problem(mcfgv1.StreamIncomplete, mcfgv1.ReasonOSImageMissing, "stream %q of %s has an extensions image and no OS image", p.Name, c.Source)
-		p.spoil(noted.Reason, noted.Message)
+		p.markUnusable(noted.Reason, noted.Message)
 	case p.ExtensionsImage == "" && !osOnly:
 		noted := c.problem(mcfgv1.StreamIncomplete, mcfgv1.ReasonExtensionsImageMissing,
 			"stream %q of %s has an OS image and no extensions image; to use it without extensions, name its OS image in %s", p.Name, c.Source, SourceSpec)
-		p.spoil(noted.Reason, noted.Message)
+		p.markUnusable(noted.Reason, noted.Message)
 	}
 }
 

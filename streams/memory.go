@@ -65,8 +65,8 @@ func (s Subject) byImage(streams *mcfgv1.OSImageStream) string {
 	return found
 }
 
-// byKernel is the stream of the major version that the pool's nodes run, as their kernels tell. No
-// Choice is that they tell nothing.
+// byKernel is the stream of the major version that the pool's nodes run, as their kernels tell. It
+// is empty if they tell nothing.
 func (s Subject) byKernel(streams *mcfgv1.OSImageStream) (Choice, error) {
 	var majors []int
 	for _, kernel := range s.Kernels {

@@ -108,7 +108,7 @@ func (a About) check() error {
 	}
 	for label := range a.NodeLabels {
 		if label != nodeLabelID && label != nodeLabelVersion {
-			return fmt.Errorf("node label %q: only %s and %s", label, nodeLabelID, nodeLabelVersion)
+			return fmt.Errorf("node label %q: only %s and %s are allowed", label, nodeLabelID, nodeLabelVersion)
 		}
 	}
 	return nil
@@ -215,7 +215,7 @@ func parseLabels(raw json.RawMessage) (map[string]string, error) {
 	return labels, nil
 }
 
-// invalid is that a ConfigMap makes no sense.
+// invalid means that a ConfigMap makes no sense.
 func invalid(format string, args ...any) Problem {
 	return Problem{mcfgv1.StreamConfigMapInvalid, mcfgv1.ReasonInvalid, fmt.Sprintf(format, args...)}
 }

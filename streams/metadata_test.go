@@ -72,7 +72,7 @@ func TestParseLifecycle(t *testing.T) {
 		"rhel-9": {mcfgv1.StreamDeprecated, "2027-05-31", "2028-05-31", map[string]string{"node.openshift.io/ID": "rhcos"}}, "rhel-10": {},
 	}, got)
 	assert.Equal(t, []string{
-		`ConfigMap "osimagestream-lifecycle": key "rhel-5": node label "vendor": only node.openshift.io/ID and node.openshift.io/version_ID`,
+		`ConfigMap "osimagestream-lifecycle": key "rhel-5": node label "vendor": only node.openshift.io/ID and node.openshift.io/version_ID are allowed`,
 		`ConfigMap "osimagestream-lifecycle": key "rhel-6": error unmarshaling JSON: while decoding JSON: json: unknown field "endOfLive"`,
 		`ConfigMap "osimagestream-lifecycle": key "rhel-7": date "soon": must be a day such as 2027-05-31`,
 		`ConfigMap "osimagestream-lifecycle": key "rhel-8": lifecycle "Dead": must be Supported, Deprecated or EndOfLife`,

@@ -47,7 +47,7 @@ type Role int
 
 // Roles.
 const (
-	// RoleUnknown is that only the image's labels can say.
+	// RoleUnknown means that only the image's labels can say.
 	RoleUnknown Role = iota
 	// RoleOS is the OS image.
 	RoleOS
@@ -91,10 +91,10 @@ type Gathered struct {
 	Images []Found
 	// Problems are those of the source itself.
 	Problems []Problem
-	// Failed is that the source, or part of it, could not be read: streams that it gave before may
-	// still be there.
+	// Failed reports whether the source, or part of it, could not be read: streams that it gave
+	// before may still be there.
 	Failed bool
-	// OSOnly is that a stream without an extensions image is complete.
+	// OSOnly reports whether a stream without an extensions image is complete.
 	OSOnly bool
 }
 
@@ -116,7 +116,7 @@ type Pair struct {
 // IsUsable reports whether pools can follow the stream.
 func (p *Pair) IsUsable() bool { return p.unusable == "" }
 
-func (p *Pair) spoil(reason, message string) {
+func (p *Pair) markUnusable(reason, message string) {
 	if p.unusable == "" {
 		p.unusable, p.unusableBecause = reason, message
 	}

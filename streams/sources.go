@@ -31,7 +31,7 @@ func FromConfigMap(data map[string]string, release string) Gathered {
 	g := Gathered{Source: SourceConfigMap}
 	if of := data[KeyReleaseVersion]; release != "" && of != "" && of != release {
 		return g.fail(mcfgv1.StreamConfigMapInvalid, mcfgv1.ReasonOtherRelease,
-			"%s is of release %q, and this controller of %q: it is used when they are of one release", g.Source, of, release)
+			"%s belongs to release %q, but this controller to %q: it is used only if both are the same", g.Source, of, release)
 	}
 	if data[KeyOSImage] == "" && data[KeyExtensionsImage] == "" {
 		return g.fail(mcfgv1.StreamConfigMapInvalid, mcfgv1.ReasonInvalid,

@@ -111,7 +111,7 @@ func TestBadInput(t *testing.T) {
 		"two OS images of a stream": {
 			in:       []Gathered{release(append(pair("rhel-9", "a"), image("tag y", RoleUnknown, "rhel-9b", osLabels("rhel-9")))...)},
 			previous: []mcfgv1.OSImageStreamSet{had("rhel-9")}, want: []string{"DuplicateStreams DuplicateImages"}, stays: []string{"rhel-9"},
-			message: "unless one was in use before, the last counts",
+			message: "the one in use before is kept, otherwise the last one is used",
 		},
 		"more than 100 streams": {
 			in: []Gathered{release(many(103)...)}, previous: []mcfgv1.OSImageStreamSet{had("s-102")},
@@ -162,7 +162,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"a ConfigMap of another release": {
 			in: []Gathered{FromConfigMap(map[string]string{KeyOSImage: pinned("a"), KeyReleaseVersion: "4.20.0"}, "4.21.0")}, previous: []mcfgv1.OSImageStreamSet{had("rhel-9")},
-			want: []string{"ConfigMapInvalid OtherRelease"}, stays: []string{"rhel-9"}, message: `is of release "4.20.0", and this controller of "4.21.0"`,
+			want: []string{"ConfigMapInvalid OtherRelease"}, stays: []string{"rhel-9"}, message: `belongs to release "4.20.0", but this controller to "4.21.0"`,
 		},
 		"an OS image without extensions": {
 			in: []Gathered{release(image("tag x", RoleUnknown, "a", osLabels("rhel-9")))}, want: []string{"IncompleteStreams ExtensionsImageMissing"},

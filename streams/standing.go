@@ -15,7 +15,7 @@ type Standing struct {
 	Stream string
 	// Lifecycle is the effective one; EndOfLife of a stream that is no longer available.
 	Lifecycle mcfgv1.StreamLifecycle
-	// Removed is that the stream is no longer available.
+	// Removed reports whether the stream is no longer available.
 	Removed bool
 	// Successor is the stream of the next major version that is available and alive; empty where no
 	// name tells one.

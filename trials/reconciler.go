@@ -81,10 +81,10 @@ const (
 	attempt = 15 * time.Minute
 	// retry is when a trial that failed is tried again.
 	retry = 5 * time.Minute
-	// turn is when one looks again whose annotation has changed meanwhile.
-	turn = 200 * time.Millisecond
-	// beat is when to look at a build of content again.
-	beat = 5 * time.Second
+	// changedInterval is when a trial is looked at again whose annotation has changed meanwhile.
+	changedInterval = 200 * time.Millisecond
+	// buildInterval is when to look at a build of content again.
+	buildInterval = 5 * time.Second
 	// maxConcurrent is how many pools are looked at at once. Each may read an image of some
 	// GB.
 	maxConcurrent = 2
@@ -130,7 +130,7 @@ func (r *Reconciler) try(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return r.trialFailed(ctx, s, err)
 	}
 	if result == nil { // content is being built, and says so itself
-		return ctrl.Result{RequeueAfter: beat}, nil
+		return ctrl.Result{RequeueAfter: buildInterval}, nil
 	}
 	if err := r.writeTrial(ctx, s, result); err != nil {
 		return ctrl.Result{}, err
@@ -174,7 +174,7 @@ func (r *Reconciler) runTrial(ctx context.Context, s *scope) (*mcfgv1.StreamTria
 	case result.Report != nil:
 		return r.publishReport(ctx, s, result.Report)
 	case result.Says != "":
-		return nil, r.saysTrial(ctx, s, result.Says)
+		return nil, r.writeRunning(ctx, s, result.Says)
 	}
 	return nil, nil
 }
@@ -302,13 +302,13 @@ func (r *Reconciler) stillAsked(ctx context.Context, s *scope) error {
 		return err
 	}
 	if now.UID != s.config.UID || now.Annotations[mcfgv1.AnnotationTryStream] != s.stream {
-		return fault.NewWaiting(mcfgv1.ReasonPreparing, turn, fmt.Errorf("the annotation %s has changed", mcfgv1.AnnotationTryStream))
+		return fault.NewWaiting(mcfgv1.ReasonPreparing, changedInterval, fmt.Errorf("the annotation %s has changed", mcfgv1.AnnotationTryStream))
 	}
 	return nil
 }
 
-// saysTrial says what happens, and for which inputs.
-func (r *Reconciler) saysTrial(ctx context.Context, s *scope, message string) error {
+// writeRunning writes what happens, and for which inputs.
+func (r *Reconciler) writeRunning(ctx context.Context, s *scope, message string) error {
 	running := &mcfgv1.StreamTrial{Stream: s.stream}
 	if before := s.config.Status.StreamTrial; before != nil {
 		running = before.DeepCopy()

@@ -122,9 +122,8 @@ type State struct {
 	PulledMissing int
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
-	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and
-	// what someone can do about it, if its class is Waiting, and otherwise why the attempt before
-	// failed.
+	// Failure is why the build failed. Before that it is what an attempt waits for (class Waiting),
+	// or why the previous attempt failed. It is nil if there is neither.
 	Failure *Failure
 	// Message is what happens now, for people: the step, how far it is, and which attempt that is.
 	// It is empty when nothing happens.

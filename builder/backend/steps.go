@@ -78,7 +78,7 @@ const (
 	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
 	ReportFile = "/dev/termination-log"
-	// TektonReportFile is that in a Task of Tekton, which keeps a list there (tekton.go).
+	// TektonReportFile is that file in a Task of Tekton, which keeps a list there (tekton.go).
 	TektonReportFile = "/tekton/termination"
 )
 

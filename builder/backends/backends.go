@@ -49,7 +49,7 @@ func (s Set) For(config *mcfgv1.MachineOSConfig) (Backend, error) {
 	kind := config.Spec.ImageBuilder.ImageBuilderType
 	found := s[kind]
 	if found == nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content with imageBuilderType %s", kind))
+		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("this installation has no builder for imageBuilderType %s", kind))
 	}
 	return found, nil
 }

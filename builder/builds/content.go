@@ -22,8 +22,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// watching is when to look at a build again although its backend has told nothing.
-const watching = 30 * time.Second
+// backendInterval is when to look at a build again although its backend reports nothing.
+const backendInterval = 30 * time.Second
 
 // building is what one reconcile knows while it makes an image.
 type building struct {
@@ -75,7 +75,7 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 		}
 		// Written before it goes, since this process may end in between.
 		b.build.Status.Builder = nil
-		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, changed, turn
+		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, changed, slotInterval
 		return "", nil
 	}
 	return b.follow(ctx, state)
@@ -102,7 +102,7 @@ func (b *building) beginContent(ctx context.Context) error {
 		}
 		return err
 	}
-	b.show.Message, b.after = "what builds the image has been created", watching
+	b.show.Message, b.after = "what builds the image has been created", backendInterval
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (b *building) beginAgain(ctx context.Context, reason, message string) error
 	if err := b.backend.Remove(ctx, b.Key); err != nil {
 		return err
 	}
-	b.show.Reason, b.show.Message, b.after = reason, message, watching
+	b.show.Reason, b.show.Message, b.after = reason, message, backendInterval
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (b *building) beginAgain(ctx context.Context, reason, message string) error
 func (b *building) follow(ctx context.Context, state *backend.State) (string, error) {
 	st := &b.build.Status
 	b.show.Message = cmp.Or(state.Message, b.show.Message)
-	state.After = cmp.Or(state.After, watching)
+	state.After = cmp.Or(state.After, backendInterval)
 	b.after = state.After
 	st.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
 	b.Origin.Backend = backendOf(st)
@@ -136,7 +136,7 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 			b.show.Stage, b.show.Reason = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding
 		}
 		if state.Failure != nil {
-			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
+			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the previous attempt: %s", b.show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
 		if state.Failure != nil && state.Failure.IsCancelled {
@@ -155,7 +155,7 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 		b.after = 0
 		image, err := b.options.Maker.Built(ctx, b.Order, state)
 		b.notePulled()
-		if err != nil || b.isSuperseded(ctx) {
+		if err != nil || b.interruptIfSuperseded(ctx) {
 			return "", err
 		}
 		return image, nil
@@ -191,9 +191,9 @@ func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 	return objects
 }
 
-// isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants
-// another configuration on it by now.
-func (b *building) isSuperseded(ctx context.Context) bool {
+// interruptIfSuperseded reports whether the MachineOSConfig wants another configuration on the same
+// content, and then shows the build as Interrupted.
+func (b *building) interruptIfSuperseded(ctx context.Context) bool {
 	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
 	next := &mcfgv1.MachineOSBuild{}
 	if newest == b.build.Name || newest == "" || b.options.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
@@ -202,7 +202,7 @@ func (b *building) isSuperseded(ctx context.Context) bool {
 	}
 	b.show = status.Build{
 		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
-		Message: fmt.Sprintf("its content was built, and the image that is wanted now is that of build %q", newest),
+		Message: fmt.Sprintf("its content was built, but build %q supersedes it", newest),
 	}
 	return true
 }

@@ -23,22 +23,22 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// turn is when a build looks again that waits for a slot, or for its predecessor to stop.
-const turn = 200 * time.Millisecond
+// slotInterval is when a build looks again that waits for a slot, or for its predecessor to stop.
+const slotInterval = 200 * time.Millisecond
 
-// made is an image that stands in the registry, and what its build writes down of it.
-type made struct {
+// imageResult is an image in the registry, and what its build records of it.
+type imageResult struct {
 	*maker.Image
 	reason string
-	// preBuilt is that the installer had it built.
+	// preBuilt reports whether the installer had it built.
 	preBuilt bool
-	// found is that the registry had it, and that nothing but its labels says that a build of this
-	// cluster made it.
+	// found reports whether the registry had it, and that nothing but its labels says that a build
+	// of this cluster made it.
 	found bool
 	// poolTag is when the pool's tag moves to it.
 	poolTag mcfgv1.PoolTagPolicy
-	// making is what only the process knows that made it.
-	making images.Making
+	// details are what only the process knows that made it.
+	details images.BuildDetails
 }
 
 // makeImage brings the image into the registry and writes down that it is there. Everything in it
@@ -46,21 +46,21 @@ type made struct {
 func (s *scope) makeImage(ctx context.Context) error {
 	running, end, ok := s.options.Runs.Begin(ctx, s.config.Name, s.build.Name)
 	if !ok {
-		s.show.Message = "it waits for the build before it to stop"
-		s.after = turn
+		s.show.Message = "it waits for the previous build to stop"
+		s.after = slotInterval
 		return nil
 	}
 	defer end()
 	if image := s.build.Status.DigestedImagePushSpec; image != "" {
-		return s.finish(ctx, &made{
+		return s.finish(ctx, &imageResult{
 			Image: &maker.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}, reason: reasonOf(s.build),
 		})
 	}
 	running, cancel := context.WithTimeout(running, s.attempt())
 	defer cancel()
-	result, err := s.bringNoted(running)
+	result, err := s.obtainImageNoted(running)
 	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
-		s.after = turn // someone stopped it: the object says why
+		s.after = slotInterval // someone stopped it: the object says why
 		return nil
 	}
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *scope) makeImage(ctx context.Context) error {
 	return s.finish(ctx, result)
 }
 
-// bringNoted brings the image, and notes meanwhile that it is in work.
-func (s *scope) bringNoted(ctx context.Context) (*made, error) {
+// obtainImageNoted obtains the image, and notes meanwhile that it is in work.
+func (s *scope) obtainImageNoted(ctx context.Context) (*imageResult, error) {
 	end, err := s.options.InWork.Begin(ctx, inwork.Work{
 		Object: fmt.Sprintf("MachineOSBuild %q", s.build.Name), Version: string(s.build.UID),
 		Retry: "set the annotation " + mcfgv1.AnnotationRebuild + " on the MachineOSConfig",
@@ -86,7 +86,7 @@ func (s *scope) bringNoted(ctx context.Context) (*made, error) {
 		return nil, err
 	}
 	defer end()
-	return s.bring(ctx)
+	return s.obtainImage(ctx)
 }
 
 // reasonOf is how an image came to be that an earlier reconcile has pushed.
@@ -100,7 +100,7 @@ func reasonOf(build *mcfgv1.MachineOSBuild) string {
 // finish writes down which image was made, and ends the build once that is signed. What is written
 // is what reconciles that follow go on with, so that the digest which is signed is the one that was
 // pushed, whatever the tags stand for then. It takes no longer than an attempt.
-func (s *scope) finish(ctx context.Context, result *made) error {
+func (s *scope) finish(ctx context.Context, result *imageResult) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Attempt)
 	defer cancel()
 	image, err := s.ensureImage(ctx, result)
@@ -108,7 +108,7 @@ func (s *scope) finish(ctx context.Context, result *made) error {
 		return err
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.Pinned)
-	if err := s.attestBuilt(ctx, image, result.making); err != nil {
+	if err := s.attestBuilt(ctx, image, result.details); err != nil {
 		if images.LacksKey(image) { // then it can't be signed either, and is to say so
 			err = fault.Join(err, s.signBuilt(ctx, image))
 		}
@@ -122,21 +122,22 @@ func (s *scope) finish(ctx context.Context, result *made) error {
 	return nil
 }
 
-// bring finds the image in the registry, or makes it; nil while its content is being built.
-func (s *scope) bring(ctx context.Context) (*made, error) {
+// obtainImage finds the image in the registry, or makes it. It returns nil while content is being
+// built.
+func (s *scope) obtainImage(ctx context.Context) (*imageResult, error) {
 	b, err := s.order(ctx)
 	if err != nil {
 		return nil, err
 	}
-	making := plan.Making{PreBuilt: s.build.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: b.Rebuild}
+	input := plan.ImagePlanInput{PreBuilt: s.build.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: b.Rebuild}
 	var image string
-	if making.PreBuilt == "" && !making.Rebuild {
+	if input.PreBuilt == "" && !input.Rebuild {
 		if image, err = s.options.Maker.FindImage(ctx, b.Credentials.Push, b.Target, b.record.Keys.Build, b.Base.Platforms); err != nil {
 			return nil, err
 		}
-		making.InRegistry = image != ""
+		input.InRegistry = image != ""
 	}
-	if step := plan.Choose(&making); step.Action == plan.Reuse {
+	if step := plan.Choose(&input); step.Action == plan.Reuse {
 		return b.reuse(ctx, step.Reason, image)
 	}
 	if err := b.describe(ctx); err != nil {
@@ -146,10 +147,10 @@ func (s *scope) bring(ctx context.Context) (*made, error) {
 	if err != nil {
 		return nil, err
 	}
-	making.HasContent, making.HasContentImage, making.Backend = b.record.Inputs.HasContent(), content != "", b.backend != nil
-	switch step := plan.Choose(&making); step.Action {
+	input.HasContent, input.HasContentImage, input.Backend = b.record.Inputs.HasContent(), content != "", b.backend != nil
+	switch step := plan.Choose(&input); step.Action {
 	case plan.Append:
-		if making.HasContent {
+		if input.HasContent {
 			b.notePulled()
 		}
 	case plan.Build:
@@ -215,13 +216,13 @@ func (b *building) describe(ctx context.Context) error {
 }
 
 // append puts the configuration on the content.
-func (b *building) append(ctx context.Context, content string) (*made, error) {
+func (b *building) append(ctx context.Context, content string) (*imageResult, error) {
 	begin := b.options.Clock.Now()
-	result := &made{reason: mcfgv1.ReasonConfigAppended}
+	result := &imageResult{reason: mcfgv1.ReasonConfigAppended}
 	var err error
 	result.Image, err = b.options.Maker.Append(ctx, b.Order, content, func(request *registry.AppendRequest) {
 		request.Tags, result.poolTag = pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
-		request.BeforeTags = b.mayTag
+		request.BeforeTags = b.requireNotEnded
 	})
 	if err != nil {
 		if fault.IsTerminal(err) {
@@ -230,7 +231,7 @@ func (b *building) append(ctx context.Context, content string) (*made, error) {
 		return nil, err
 	}
 	b.options.Metrics.Pushed(b.Pool, "succeeded", b.options.Clock.Since(begin))
-	result.making = images.Making{Version: version.Current().Version, BuilderImage: b.BuilderImage, Pulled: b.Pulled, Content: result.Content}
+	result.details = images.BuildDetails{Version: version.Current().Version, BuilderImage: b.BuilderImage, Pulled: b.Pulled, Content: result.Content}
 	if b.Origin.Backend != "" {
 		result.reason = mcfgv1.ReasonBuilt
 	}
@@ -239,15 +240,15 @@ func (b *building) append(ctx context.Context, content string) (*made, error) {
 
 // reuse takes the image that is there already: the one that the installer had built, or the one
 // that the registry has under the tag of the wanted one.
-func (b *building) reuse(ctx context.Context, reason, image string) (*made, error) {
+func (b *building) reuse(ctx context.Context, reason, image string) (*imageResult, error) {
 	if reason == mcfgv1.ReasonPreBuiltImageSeeded {
 		found, err := maker.PreBuilt(ctx, b.Credentials, b.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
 		if err != nil {
 			return nil, err
 		}
-		return &made{Image: found, reason: reason, preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
+		return &imageResult{Image: found, reason: reason, preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
 	}
-	if err := b.mayTag(ctx); err != nil {
+	if err := b.requireNotEnded(ctx); err != nil {
 		return nil, err
 	}
 	found, err := b.Found(ctx, image)
@@ -263,22 +264,22 @@ func (b *building) reuse(ctx context.Context, reason, image string) (*made, erro
 	if b.build.Status.Builder != nil { // this build pushed it, and what it wrote about it was lost
 		reason, found.Message = mcfgv1.ReasonBuilt, "the content was built, and the image was pushed by an earlier attempt"
 	}
-	return &made{Image: found, reason: reason, found: !b.options.Images.Signs(), poolTag: poolTag}, nil
+	return &imageResult{Image: found, reason: reason, found: !b.options.Images.Signs(), poolTag: poolTag}, nil
 }
 
-// errEnded is that a build has ended without this process.
+// errEnded means that a build has ended without this process.
 var errEnded = errors.New("the build has been ended by another process")
 
-// mayTag asks the API server, and not the cache, whether the build is still to be made. A process
-// that was stopped for longer than its Lease lasts does not know that another one has made this
-// image, and maybe the next, and would give the pool's tag to the older one.
-func (s *scope) mayTag(ctx context.Context) error {
+// requireNotEnded asks the API server, not the cache, whether the build is still wanted. A process
+// that was paused beyond its Lease does not know of newer images, and would move the pool's tag
+// back to an older one.
+func (s *scope) requireNotEnded(ctx context.Context) error {
 	now := &mcfgv1.MachineOSBuild{}
 	err := s.options.Reader.Get(ctx, client.ObjectKeyFromObject(s.build), now)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading MachineOSBuild %q: %w", s.build.Name, err)
 	}
-	if err != nil || now.UID != s.build.UID || objects.HasEnded(now) || status.BuildStageOf(now.Status.Conditions).IsFinal() {
+	if err != nil || now.UID != s.build.UID || objects.IsInterruptedOrDeleted(now) || status.BuildStageOf(now.Status.Conditions).IsFinal() {
 		return errEnded
 	}
 	return nil

@@ -23,9 +23,8 @@ func (s *scope) attempt() time.Duration {
 	return s.options.Attempt
 }
 
-// judge is what an attempt that failed means where the administrator has set limits. Without them a
-// registry that fails is tried again without an end: appending is cheap, and a limit would make
-// work for a person of a night's outage.
+// judge applies the administrator's limits to a failed attempt. Without limits it is retried for
+// ever: appending is cheap, and the registry may recover without a person.
 func (s *scope) judge(ctx, running context.Context, err error) error {
 	if !fault.IsTransient(err) || ctx.Err() != nil { // decided already, or the process ends
 		return err

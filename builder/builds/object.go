@@ -22,7 +22,7 @@ import (
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
 // its build when the same one is built again, and to the pool, since nodes run it for longer than
 // there is a MachineOSConfig.
-func (s *scope) ensureImage(ctx context.Context, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
+func (s *scope) ensureImage(ctx context.Context, result *imageResult) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
@@ -112,7 +112,7 @@ func (s *scope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions
 // are of those who sign it and roll it out.
-func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
+func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *imageResult) error {
 	origin := mcfgv1alpha1.ImageBuilt
 	if result.preBuilt || result.found {
 		origin = mcfgv1alpha1.ImageImported
@@ -138,7 +138,7 @@ func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOS
 }
 
 // architectures are the results of each architecture, where there are several.
-func architectures(m *made) []mcfgv1.ArchitectureBuild {
+func architectures(m *imageResult) []mcfgv1.ArchitectureBuild {
 	if len(m.Platforms) < 2 { //nolint:mnd // one is the image itself
 		return nil
 	}

@@ -67,8 +67,8 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options}
 }
 
-// beat is when to look again at what a watch should have told: long enough for it to do so.
-const beat = time.Second
+// resyncInterval is when to look again at what a watch should have reported.
+const resyncInterval = time.Second
 
 // scope is one reconcile of a build: what it works with, and what it knows.
 type scope struct {
@@ -170,7 +170,7 @@ func (s *scope) gather(ctx context.Context) error {
 	text, has := s.build.Annotations[mcfgv1.AnnotationBuildInputs]
 	if !has {
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, fmt.Errorf(
-			"it was not asked for by Layerwright: the annotation %s is missing; it is superseded by the next build, or can be deleted", mcfgv1.AnnotationBuildInputs))
+			"Layerwright did not request this build: the annotation %s is missing; delete it, or wait until the next build supersedes it", mcfgv1.AnnotationBuildInputs))
 	}
 	if s.record, err = plan.ReadRecord(text); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
@@ -186,11 +186,11 @@ func (s *scope) beginBuild(ctx context.Context) error {
 	}
 	hasContent := s.record.Inputs.HasContent()
 	if hasContent {
-		if wait, err := s.turn(ctx); err != nil || wait {
+		if wait, err := s.waitForContentSlot(ctx); err != nil || wait {
 			return err
 		}
 	} else if !s.options.Runs.Admit(s.build.Name, s.options.Clock.Now()) {
-		s.after = turn
+		s.after = slotInterval
 		return nil
 	}
 	before, err := s.buildBefore(ctx)
@@ -204,19 +204,19 @@ func (s *scope) beginBuild(ctx context.Context) error {
 	if hasContent {
 		s.show.Stage, s.show.Reason, s.show.Message = mcfgv1.BuildStagePrepared, mcfgv1.ReasonPrepared, "its content is about to be built"
 	}
-	s.after = beat // the watch tells sooner
+	s.after = resyncInterval // the watch tells sooner
 	return nil
 }
 
-// turn reports whether a build of content has to wait, and says so. What builds it is no work of
-// this process, whose own turns are runs.admit's.
-func (s *scope) turn(ctx context.Context) (bool, error) {
+// waitForContentSlot reports whether a build of content has to wait for a slot, and writes that.
+// Runs limit only what this process does itself.
+func (s *scope) waitForContentSlot(ctx context.Context) (bool, error) {
 	var list mcfgv1.MachineOSBuildList
 	if err := s.options.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
 	}
 	if makes := objects.ContentBuild(list.Items, s.sharedContent()); makes != "" && makes != s.build.Name {
-		s.show.Message, s.after = fmt.Sprintf("it waits for the content, which build %q makes", makes), runs.Queued
+		s.show.Message, s.after = fmt.Sprintf("it waits for build %q, which builds the same content", makes), runs.Queued
 		return true, nil
 	}
 	var running []string
@@ -281,7 +281,7 @@ func (s *scope) buildBefore(ctx context.Context) (*plan.Record, error) {
 	})
 	before, err := plan.ReadRecord(newest.Annotations[mcfgv1.AnnotationBuildInputs])
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(4).Info("The build before does not say what it was made of", "build", newest.Name, "reason", err.Error())
+		ctrl.LoggerFrom(ctx).V(4).Info("The previous build has no readable record of its inputs", "build", newest.Name, "reason", err.Error())
 		return nil, nil
 	}
 	return before, nil
@@ -291,7 +291,7 @@ func (s *scope) buildBefore(ctx context.Context) (*plan.Record, error) {
 func (r *Reconciler) Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild, by string) error {
 	s := &scope{options: &r.options, build: build, show: status.Build{
 		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: build.Generation,
-		Message: fmt.Sprintf("the image that is wanted now is that of build %q", by),
+		Message: fmt.Sprintf("build %q supersedes it", by),
 	}}
 	before := build.DeepCopy()
 	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))

@@ -25,7 +25,7 @@ func (s *scope) release(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if s.options.Runs.Stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
-		return turn, nil
+		return slotInterval, nil
 	}
 	if err := s.options.Backends.Remove(ctx, s.key()); err != nil {
 		return 0, err

@@ -16,7 +16,7 @@ import (
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that,
 // the image stays, as with signBuilt.
-func (s *scope) attestBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, made images.Making) error {
+func (s *scope) attestBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, made images.BuildDetails) error {
 	if s.isRebuild() {
 		made.Rebuild = provenance.InvocationOf(s.build)
 	}

@@ -93,7 +93,7 @@ func (r *Reconciler) buildsOf(notifier backends.Notifier) handler.MapFunc {
 func (r *Reconciler) stopping() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			if build, isBuild := e.ObjectNew.(*mcfgv1.MachineOSBuild); isBuild && objects.HasEnded(build) {
+			if build, isBuild := e.ObjectNew.(*mcfgv1.MachineOSBuild); isBuild && objects.IsInterruptedOrDeleted(build) {
 				r.options.Runs.Stop(build.Spec.MachineOSConfig.Name, build.Name)
 			}
 			return true

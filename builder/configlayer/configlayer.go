@@ -22,7 +22,7 @@ type FileReader interface {
 	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
 }
 
-// ContentError is that a file could be had, and is not what the configuration says of it.
+// ContentError means that a file could be had, and is not what the configuration says of it.
 type ContentError struct{ err error }
 
 // Error says which file.

@@ -39,23 +39,3 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	after.OwnerReferences = nil
 	assert.Empty(t, configOfImage(t.Context(), after))
 }
-
-func TestInterruptedReconcileIsRepeated(t *testing.T) {
-	t.Parallel()
-	is := func(reason string) *mcfgv1.MachineOSConfig {
-		return &mcfgv1.MachineOSConfig{Status: mcfgv1.MachineOSConfigStatus{Conditions: []metav1.Condition{{Type: status.Ready, Reason: reason}}}}
-	}
-	for name, tt := range map[string]struct {
-		before, after string
-		want          bool
-	}{
-		"by another process": {mcfgv1.ReasonPreparing, mcfgv1.ReasonProgressing, true},
-		"for longer":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonProgressing, false},
-		"to its end":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonPreparing, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assert.Equal(t, tt.want, configChanged().Update(event.UpdateEvent{ObjectOld: is(tt.before), ObjectNew: is(tt.after)}))
-		})
-	}
-}

@@ -51,10 +51,11 @@ type Options struct {
 	// Limit is how many images are made at once, and Running are the builds that do it now.
 	Limit   int
 	Running func() []string
-	// IsGated is that something may keep images from nodes, whatever a MachineOSConfig says.
+	// IsGated means that something may keep images from nodes, whatever a MachineOSConfig says.
 	IsGated func() bool
-	// Silence is how long a reconcile may take before it says what it waits for; zero is 2 seconds.
-	Silence time.Duration
+	// SlowAfter is how long a reconcile may take before its status says what it waits for; zero is
+	// 2 seconds.
+	SlowAfter time.Duration
 	// Metrics may be nil.
 	Metrics *metrics.Builds
 }
@@ -85,9 +86,9 @@ type scope struct {
 	// found is nil if no one can tell which image is wanted: then problem says why.
 	found   *wanted.Image
 	problem error
-	// late is that what was found is from before, because it can't be found out again right now.
+	// late means that what was found is from before, because it can't be found out again right now.
 	late error
-	// untagged is that the pool's tag could not be moved to the image.
+	// untagged means that the pool's tag could not be moved to the image.
 	untagged error
 	decision *plan.Decision
 	// build is the one that the decision is about, as far as it is there.
@@ -96,8 +97,8 @@ type scope struct {
 
 // Times after which a MachineOSConfig is looked at again though nothing tells of a change.
 const (
-	// defaultSilence is how long a reconcile may take before it says what it waits for.
-	defaultSilence = 2 * time.Second
+	// defaultSlowAfter is how long a reconcile may take before it says what it waits for.
+	defaultSlowAfter = 2 * time.Second
 	// secretCheck is for a secret that was put right.
 	secretCheck = 15 * time.Second
 )
@@ -134,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.gatherConfig(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	announced := r.announceLate(ctx, config)
+	announced := r.reportIfSlow(ctx, config)
 	err = runAll(ctx, s, r.inspect, r.decide)
 	if written := announced(); written != nil { // what the reconcile finds is compared with what was said meanwhile
 		patch, config.ResourceVersion = status.NewPatcher(r.options.Client, written), written.ResourceVersion
@@ -172,14 +173,13 @@ func (r *Reconciler) announce(ctx context.Context, config *mcfgv1.MachineOSConfi
 	return err
 }
 
-// announceLate says that a registry takes long to answer, if what follows takes longer than a
-// person would wait without a word. What it gives ends that, and gives the object with what was
-// said; nil where nothing was.
-func (r *Reconciler) announceLate(ctx context.Context, config *mcfgv1.MachineOSConfig) func() *mcfgv1.MachineOSConfig {
+// reportIfSlow writes that a registry is slow if what follows takes longer than SlowAfter. The
+// function that it returns ends that, and returns the object that was written, nil if none was.
+func (r *Reconciler) reportIfSlow(ctx context.Context, config *mcfgv1.MachineOSConfig) func() *mcfgv1.MachineOSConfig {
 	written := make(chan *mcfgv1.MachineOSConfig, 1)
 	mine := config.DeepCopy()
-	silence := cmp.Or(r.options.Silence, defaultSilence)
-	timer := time.AfterFunc(silence, func() { written <- r.saysSlow(ctx, mine) }) //nolint:forbidigo // a registry's silence is real time
+	slow := cmp.Or(r.options.SlowAfter, defaultSlowAfter)
+	timer := time.AfterFunc(slow, func() { written <- r.writeSlow(ctx, mine) }) //nolint:forbidigo // a registry is slow in real time
 	return func() *mcfgv1.MachineOSConfig {
 		if timer.Stop() {
 			return nil
@@ -188,8 +188,8 @@ func (r *Reconciler) announceLate(ctx context.Context, config *mcfgv1.MachineOSC
 	}
 }
 
-// saysSlow writes that a registry takes long; nil where that could not be written.
-func (r *Reconciler) saysSlow(ctx context.Context, config *mcfgv1.MachineOSConfig) *mcfgv1.MachineOSConfig {
+// writeSlow writes that a registry is slow; it returns nil if that could not be written.
+func (r *Reconciler) writeSlow(ctx context.Context, config *mcfgv1.MachineOSConfig) *mcfgv1.MachineOSConfig {
 	if is := status.Find(config.Status.Conditions, status.Stalled); is != nil && is.Status == metav1.ConditionTrue {
 		return nil // that says more
 	}

@@ -35,7 +35,8 @@ func setConfigStatus(s *scope, limit int, running []string, now time.Time, err e
 	config.SetConditions(conditions)
 }
 
-// setSeeded reports whether the current image is one that the installer had built, once it was.
+// setSeeded sets the condition Seeded if the current build has a pre-built image, and removes it
+// otherwise. Until an image is current it changes nothing.
 func setSeeded(conditions *[]metav1.Condition, now time.Time, s *scope) {
 	if s.decision == nil || s.decision.Action != plan.Nothing || s.build == nil {
 		return

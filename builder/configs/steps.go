@@ -173,9 +173,8 @@ func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string
 	return errors.Join(errs...)
 }
 
-// acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that
-// answers it is there, and from that build once the MachineOSConfig is seen without. In this order,
-// and in two reconciles, no request is answered twice or forgotten, wherever it stops.
+// acknowledge removes annotations whose request has been served. That for a rebuild is removed from
+// the MachineOSConfig first, and from the build in a later reconcile: so none is lost or repeated.
 func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
 	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
 		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {

@@ -19,7 +19,7 @@ import (
 // not pass.
 type verdict struct {
 	reason, message string
-	// isFinal is that a person has to act.
+	// isFinal reports whether a person has to act.
 	isFinal bool
 }
 
@@ -56,7 +56,7 @@ func verdictOf(s *scope) *verdict {
 			if s.config.Spec.Verification.Type == mcfgv1.PipelineBuilder {
 				kind = "PipelineRun"
 			}
-			out.message += fmt.Sprintf("; correct what the image is made of, or the test, or delete %s %q to run it again", kind, result.Job)
+			out.message += fmt.Sprintf("; fix the image's inputs or the test, or delete %s %q to run the test again", kind, result.Job)
 		}
 	case mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
 		out.isFinal = true
@@ -87,7 +87,7 @@ func (v *verdict) summary(s *scope) status.Summary {
 		out.State, how = status.StateStalled, "is not rolled out"
 	}
 	if s.config.Status.CurrentImagePullSpec == s.build.Status.DigestedImagePushSpec {
-		how = "stays the current one, and goes to no more nodes"
+		how = "stays current, but is not rolled out to more nodes"
 	}
 	out.Message = fmt.Sprintf("the image of build %q %s: %s", s.build.Name, how, v.message)
 	return out

@@ -61,9 +61,9 @@ func configChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
-		return !isConfig || !isConfigToo || before.Generation != after.Generation || objects.LooksAgain(before) != objects.LooksAgain(after) ||
+		return !isConfig || !isConfigToo || before.Generation != after.Generation || objects.WantsRecheck(before) != objects.WantsRecheck(after) ||
 			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
-			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !objects.IsInterrupted(before) && objects.IsInterrupted(after)
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
 	}}
 }
 

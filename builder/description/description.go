@@ -34,8 +34,8 @@ type Request struct {
 	Extensions string
 	// Platforms are the architectures to make the image for, at least one.
 	Platforms []Platform
-	// IsChoice is that the OS image is for several architectures, whether or not all of them are in
-	// Platforms.
+	// IsChoice reports whether the OS image is for several architectures, whether or not all of
+	// them are in Platforms.
 	IsChoice bool
 	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as
 	// entitlements.
@@ -75,7 +75,7 @@ type PlatformDescription struct {
 	// Strategy says when the configuration comes into the image, and StrategyReason why.
 	Strategy       containerfiles.Strategy
 	StrategyReason string
-	// HasContent is whether anything is built: Containerfile, extensions or another kernel.
+	// HasContent reports whether anything is built: Containerfile, extensions or another kernel.
 	HasContent bool
 
 	containerfile  *containerfiles.Containerfile

@@ -291,10 +291,10 @@ func withoutBuildah(lines []string) []string {
 	return lines
 }
 
-// isBuildahs is whether a line says that Buildah failed before the RUN line began.
+// isBuildahs reports whether a line says that Buildah failed before the RUN line began.
 func isBuildahs(line string) bool { return strings.HasPrefix(line, "error running subprocess: ") }
 
-// isKilled is whether the RUN line, or what its shell waited for, ended by SIGKILL.
+// isKilled reports whether the RUN line, or what its shell waited for, ended by SIGKILL.
 func isKilled(exit *exec.ExitError, lines []string) bool {
 	const byShell = 128 + int(syscall.SIGKILL)
 	if exit.ExitCode() == byShell {

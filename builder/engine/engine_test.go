@@ -173,7 +173,7 @@ func TestARegistryMaySendNoMoreThanItSaid(t *testing.T) {
 		events := make(chan types.ProgressProperties, 1)
 		events <- types.ProgressProperties{Event: types.ProgressEventRead, Artifact: types.BlobInfo{Size: tt.size}, Offset: tt.offset}
 		close(events)
-		transfer.watch(one{what: "pulling x"}, events, cancel)
+		transfer.watch(imageCopy{what: "pulling x"}, events, cancel)
 		require.ErrorIs(t, context.Cause(ended), tt.want)
 		cancel(nil)
 	}

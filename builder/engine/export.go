@@ -151,7 +151,7 @@ func (r *run) newLayers(store storage.Store, image *storage.Image) ([]*storage.L
 	return layers, how, nil
 }
 
-// isZstd looks at the last layer of a manifest, which is the newest.
+// isZstd reports whether the newest layer of a manifest, the last one, is compressed with zstd.
 func isZstd(text []byte) bool {
 	parsed, err := manifest.OCI1FromManifest(text)
 	if err != nil || len(parsed.Layers) == 0 {

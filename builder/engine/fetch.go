@@ -276,7 +276,7 @@ func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.S
 		return err
 	}
 	what := "pulling " + image.String()
-	copied, err := t.copyImage(ctx, one{
+	copied, err := t.copyImage(ctx, imageCopy{
 		what: what, from: from, to: to,
 		options: copy.Options{SourceCtx: about, DestinationCtx: about},
 		classifying: func(err error) error {

@@ -100,7 +100,7 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	}
 	defer transfer.close()
 	what := "pushing " + target.String()
-	pushed, err := transfer.copyImage(ctx, one{
+	pushed, err := transfer.copyImage(ctx, imageCopy{
 		what: what, from: image, to: to, isUpload: true,
 		// The layers of the base keep their digests: the controller compares them with those of the
 		// base image.

@@ -50,8 +50,8 @@ func (r *run) newTransfer(policy *signature.Policy) (*transfer, error) {
 
 func (t *transfer) close() { _ = t.policy.Destroy() }
 
-// one is one image to copy.
-type one struct {
+// imageCopy is one image to copy.
+type imageCopy struct {
 	what        string
 	from, to    types.ImageReference
 	options     copy.Options
@@ -61,7 +61,7 @@ type one struct {
 
 // copyImage copies an image, and tries again where a registry failed for a passing reason. What has
 // arrived is not sent again.
-func (t *transfer) copyImage(ctx context.Context, o one) (copied []byte, err error) {
+func (t *transfer) copyImage(ctx context.Context, o imageCopy) (copied []byte, err error) {
 	pause := t.run.Pause
 	for attempt := 1; ; attempt++ {
 		copied, err = t.attempt(ctx, o)
@@ -86,7 +86,7 @@ func (t *transfer) copyImage(ctx context.Context, o one) (copied []byte, err err
 
 // attempt copies once. A registry that neither sends nor takes anything for longer than Patience
 // has failed.
-func (t *transfer) attempt(ctx context.Context, o one) ([]byte, error) {
+func (t *transfer) attempt(ctx context.Context, o imageCopy) ([]byte, error) {
 	attempt, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	events := make(chan types.ProgressProperties)
@@ -112,7 +112,7 @@ func (t *transfer) attempt(ctx context.Context, o one) ([]byte, error) {
 var errTooLong = errors.New("the registry sends more than the manifest says")
 
 // watch counts what the copy reports, until it is over.
-func (t *transfer) watch(o one, events <-chan types.ProgressProperties, cancel context.CancelCauseFunc) {
+func (t *transfer) watch(o imageCopy, events <-chan types.ProgressProperties, cancel context.CancelCauseFunc) {
 	patience := t.run.Clock.NewTimer(t.run.Patience)
 	defer patience.Stop()
 	for {
@@ -146,7 +146,7 @@ func restart(timer clock.Timer, after time.Duration) {
 	timer.Reset(after)
 }
 
-func (t *transfer) count(o one, event types.ProgressProperties) {
+func (t *transfer) count(o imageCopy, event types.ProgressProperties) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	b := t.blobs[event.Artifact.Digest.String()]
@@ -179,7 +179,7 @@ func (t *transfer) sum() (done, total int64) {
 	return done, total
 }
 
-// isUnpacking is whether all that was begun has arrived.
+// isUnpacking reports whether all that was begun has arrived.
 func (t *transfer) isUnpacking() bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -204,7 +204,7 @@ func (t *transfer) moved() (bytes int64, layers int) {
 	return bytes, layers
 }
 
-// wasReused is whether the destination had the blob already.
+// wasReused reports whether the destination had the blob already.
 func (t *transfer) wasReused(digest string) bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -212,7 +212,7 @@ func (t *transfer) wasReused(digest string) bool {
 	return b != nil && b.state == types.ProgressEventSkipped
 }
 
-// wasSent is whether any of the blob was asked for by the destination.
+// wasSent reports whether any of the blob was asked for by the destination.
 func (t *transfer) wasSent(digest string) bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

@@ -218,7 +218,7 @@ func TestForeignJobIsKept(t *testing.T) {
 	w := newWorld(t, append(inputs(), theirs)...)
 	err := w.backend().Ensure(t.Context(), *fullSpec())
 	require.True(t, fault.IsWaiting(err), "%v", err)
-	require.EqualError(t, err, `Job "build-`+buildName+`" is someone else's, and has the name that this build needs: delete it`)
+	require.EqualError(t, err, `Job "build-`+buildName+`" does not belong to this build, but has the name that it needs: delete it`)
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }
 
@@ -246,7 +246,7 @@ func TestOlderObjectIsReplaced(t *testing.T) {
 			err := w.backend().Ensure(t.Context(), *fullSpec())
 			require.True(t, fault.IsWaiting(err), "%v", err)
 			assert.Equal(t, mcfgv1.ReasonInputsChanged, fault.Reason(err))
-			require.ErrorContains(t, err, `ConfigMap "`+name+`" was there before the build`)
+			require.ErrorContains(t, err, `ConfigMap "`+name+`" existed before the build`)
 			require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
 			got := &corev1.ConfigMap{}
 			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), got))
@@ -467,7 +467,7 @@ func TestEventsExplainAMissingPod(t *testing.T) {
 	state, err := b.Observe(t.Context(), key)
 	require.NoError(t, err)
 	require.NotNil(t, state.Failure)
-	assert.Contains(t, state.Failure.Message, "the cluster does not let the pod be made: exceeded quota: builds;")
+	assert.Contains(t, state.Failure.Message, "the cluster refuses to create the pod: exceeded quota: builds;")
 
 	pod := w.podFor("build-" + buildName)
 	podEvent := event("FailedMount", "MountVolume.SetUp failed", pod.UID, t0.Add(time.Minute))

@@ -23,9 +23,9 @@ type facts struct {
 	jobs []batchv1.Job
 }
 
-// one is the build of one architecture.
-type one struct {
-	pods.One
+// architectureJob is the build of one architecture, by a Job.
+type architectureJob struct {
+	pods.ArchitectureState
 	job *batchv1.Job
 }
 
@@ -35,9 +35,9 @@ func observe(f *facts) backend.State {
 	if len(jobs) == 0 {
 		return backend.State{Phase: backend.Absent}
 	}
-	ones := make([]pods.One, len(jobs))
+	ones := make([]pods.ArchitectureState, len(jobs))
 	for i := range jobs {
-		ones[i] = observeJob(f, jobs[i]).One
+		ones[i] = observeJob(f, jobs[i]).ArchitectureState
 	}
 	first := jobs[0]
 	state := pods.Join(ones, pods.ArchitecturesOf(first))
@@ -74,8 +74,8 @@ func architectureOf(job *batchv1.Job) mcfgv1.Architecture {
 
 // observeJob says how far one architecture is. What containers have left behind is believed before
 // what the Job says, which follows later, and does not know why.
-func observeJob(f *facts, job *batchv1.Job) one {
-	o := one{job: job, One: pods.One{
+func observeJob(f *facts, job *batchv1.Job) architectureJob {
+	o := architectureJob{job: job, ArchitectureState: pods.ArchitectureState{
 		Architecture: architectureOf(job), Phase: backend.Pending, Isolation: job.Annotations[mcfgv1.AnnotationBuildIsolation], Related: related(job),
 	}}
 	all := podsOf(f.Pods, job)
@@ -91,8 +91,8 @@ func observeJob(f *facts, job *batchv1.Job) one {
 		return o
 	}
 	if spec := job.Spec.Suspend; spec != nil && *spec {
-		o.Wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system lets it go when there is room; "+
-			"kubectl patch job %s --type=merge -p '{\"spec\":{\"suspend\":false}}' does so now",
+		o.Wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system resumes it when there is capacity; to resume it now: "+
+			"kubectl patch job %s --type=merge -p '{\"spec\":{\"suspend\":false}}'",
 			job.Name, job.Name)
 		return o
 	}
@@ -109,7 +109,7 @@ func observeJob(f *facts, job *batchv1.Job) one {
 
 // betweenPods says why nothing runs: a pod is about to be made, perhaps after a pause, or something
 // refuses it.
-func (o *one) betweenPods(f *facts, last *corev1.Pod) {
+func (o *architectureJob) betweenPods(f *facts, last *corev1.Pod) {
 	o.After = pods.WhileWaiting
 	switch {
 	case last != nil && last.Status.Phase == corev1.PodSucceeded:
@@ -126,14 +126,14 @@ func (o *one) betweenPods(f *facts, last *corev1.Pod) {
 	}
 	if warning := f.Warnings[o.job.UID]; warning != "" {
 		o.Phase = backend.Pending
-		o.Wait(mcfgv1.ReasonWaiting, "the cluster does not let the pod be made: %s; "+
-			"what refuses it is a quota, a policy, or the security level of namespace %q", warning, o.job.Namespace)
+		o.Wait(mcfgv1.ReasonWaiting, "the cluster refuses to create the pod: %s; "+
+			"check quotas, policies and the security level of namespace %q", warning, o.job.Namespace)
 		return
 	}
 }
 
 // succeed takes the image of a pod that has pushed it.
-func (o *one) succeed(all []*corev1.Pod) bool {
+func (o *architectureJob) succeed(all []*corev1.Pod) bool {
 	for _, pod := range all {
 		push := pods.Terminated(pod, backend.Push)
 		if push == nil || push.ExitCode != 0 {
@@ -150,14 +150,14 @@ func (o *one) succeed(all []*corev1.Pod) bool {
 		return false
 	}
 	o.Phase, o.Ended = backend.Failed, end.LastTransitionTime.Time
-	o.Failure = pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, "the image was pushed, and its digest is not known: "+
-		"the pod that did so was deleted, or left no report, before that was read")
+	o.Failure = pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, "the image was pushed, but its digest is unknown: "+
+		"the pod was deleted before its report was read, or left no report")
 	o.Failure.IsLost = true
 	return true
 }
 
 // fail says why the build has failed, if it has.
-func (o *one) fail(all []*corev1.Pod) bool {
+func (o *architectureJob) fail(all []*corev1.Pod) bool {
 	var last *pods.Ending
 	failed := int(o.job.Status.Failed)
 	for i, pod := range all {
@@ -183,13 +183,13 @@ func (o *one) fail(all []*corev1.Pod) bool {
 func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *pods.Ending, failed int) *backend.Failure {
 	switch {
 	case end.Reason == batchv1.JobReasonDeadlineExceeded:
-		text := fmt.Sprintf("it was not done after %s, with all attempts and all waiting", time.Duration(*job.Spec.ActiveDeadlineSeconds)*time.Second)
+		text := fmt.Sprintf("it did not finish within %s, including all attempts and waiting", time.Duration(*job.Spec.ActiveDeadlineSeconds)*time.Second)
 		if last != nil {
 			text += "; the last attempt: " + last.Failure.Message
 		}
 		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text)
 	case end.Reason == batchv1.JobReasonPodFailurePolicy:
-		text := fault.Clean("a step failed, and its pod was deleted, which had the cause: " + end.Message)
+		text := fault.Clean("a step failed, and its pod, which had the cause, was deleted: " + end.Message)
 		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: text}
 	case last == nil && end.Reason == batchv1.JobReasonBackoffLimitExceeded:
 		return pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the last of %d attempts %s", failed, podGone))
@@ -248,15 +248,15 @@ func before(job *batchv1.Job, all []*corev1.Pod) *backend.Failure {
 
 // podGone is all that is known of an attempt without a pod: the API server deletes those that are
 // evicted, too.
-const podGone = "was ended from outside and its pod is gone, as after a deletion, an eviction or a drain"
+const podGone = "lost its pod, for example by a deletion, an eviction or a drain"
 
 // attempt is which attempt a new pod is, and of how many.
-func (o *one) attempt() string {
+func (o *architectureJob) attempt() string {
 	return fmt.Sprintf("attempt %d of %d", min(int(o.job.Status.Failed)+1, o.attempts()), o.attempts())
 }
 
 // attempts is how many there may be.
-func (o *one) attempts() int {
+func (o *architectureJob) attempts() int {
 	if o.job.Spec.BackoffLimit == nil {
 		return 1
 	}

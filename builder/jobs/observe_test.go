@@ -234,7 +234,7 @@ func TestEveryEnd(t *testing.T) {
 				return s.failed(1).end(batchv1.JobFailed, batchv1.JobReasonPodFailurePolicy, "Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0")
 			},
 			backend.Admin, mcfgv1.ReasonBuildFailed,
-			"a step failed, and its pod was deleted, which had the cause: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
+			"a step failed, and its pod, which had the cause, was deleted: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
 		},
 		"the exit code counts, whatever class the report has": {
 			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, admin)).limit() },
@@ -278,14 +278,14 @@ func TestEveryEnd(t *testing.T) {
 		"told to end": {
 			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, told)).limit() },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step build was told to end, as by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
+			"step build was stopped, for example by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
 		},
 		"told to end in time": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0)).limit()
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step build was told to end, as by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
+			"step build was stopped, for example by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
 		},
 		"ended after its timeout without a word of the kubelet": {
 			func(s *scene) *scene {
@@ -307,7 +307,7 @@ func TestEveryEnd(t *testing.T) {
 		},
 		"ended from outside": {
 			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 143, "Error", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was ended from outside",
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was ended by SIGTERM",
 		},
 		"a crash without a report": {
 			func(s *scene) *scene {
@@ -392,19 +392,19 @@ func TestEveryEnd(t *testing.T) {
 			func(s *scene) *scene {
 				return s.end(batchv1.JobFailureTarget, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "it was not done after 32h0m0s, with all attempts and all waiting",
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "it did not finish within 32h0m0s, including all attempts and waiting",
 		},
 		"the Job's deadline after attempts": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(oom).end(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			},
 			backend.Infrastructure, mcfgv1.ReasonTimedOut,
-			"it was not done after 32h0m0s, with all attempts and all waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
+			"it did not finish within 32h0m0s, including all attempts and waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
 		},
 		"retries used up, and the pods are gone": {
 			func(s *scene) *scene { return s.failed(4).limit() },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"the last of 4 attempts was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
+			"the last of 4 attempts lost its pod, for example by a deletion, an eviction or a drain",
 		},
 		"a reason that no one knows yet": {
 			func(s *scene) *scene { return s.end(batchv1.JobFailed, "Moonphase", "the moon is full") },
@@ -415,7 +415,7 @@ func TestEveryEnd(t *testing.T) {
 				return s.pod(ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"the image was pushed, and its digest is not known: the pod that did so was deleted, or left no report, before that was read",
+			"the image was pushed, but its digest is unknown: the pod was deleted before its report was read, or left no report",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -598,8 +598,8 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 				return s.pod(unschedulable("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."))
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			"no node can take the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node; " +
-				"it has to have kubernetes.io/arch=amd64,kubernetes.io/os=linux",
+			"no node can run the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node " +
+				"with the labels kubernetes.io/arch=amd64,kubernetes.io/os=linux",
 		},
 		"a secret": {
 			func(s *scene) *scene {
@@ -623,7 +623,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 				return s.pod(waits(backend.Fetch, "ImagePullBackOff", `Back-off pulling image "`+image+`": not found`))
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			"node node-1 cannot have the image of the builder, " + image + `: Back-off pulling image "` + image + `": not found (ImagePullBackOff)`,
+			"node node-1 cannot pull the builder image " + image + `: Back-off pulling image "` + image + `": not found (ImagePullBackOff)`,
 		},
 		"a container's configuration": {
 			func(s *scene) *scene {
@@ -645,7 +645,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			`the cluster does not let the pod be made: Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
+			`the cluster refuses to create the pod: Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"; check quotas, policies and the security level of namespace "layerwright"`,
 		},
 		"a quota after an attempt": {
 			func(s *scene) *scene {
@@ -654,14 +654,14 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			`the cluster does not let the pod be made: exceeded quota; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
+			`the cluster refuses to create the pod: exceeded quota; check quotas, policies and the security level of namespace "layerwright"`,
 		},
 		"a queueing system": {
 			func(s *scene) *scene {
 				return s.job(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when there is room; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
+			`the Job "build-` + buildName + `" is suspended: a queueing system resumes it when there is capacity; to resume it now: kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}'`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

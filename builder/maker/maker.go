@@ -55,7 +55,7 @@ type Options struct {
 	Proxy       map[string]string
 	PlainHTTP   []string
 	TrustBundle []byte
-	// AcceptBase is that builds accept the base image whatever the policy of nodes says.
+	// AcceptBase reports whether builds accept the base image whatever the policy of nodes says.
 	AcceptBase bool
 }
 
@@ -92,7 +92,7 @@ type Order struct {
 	Before string
 	// Origin is what provenance says of who asked.
 	Origin *provenance.Origin
-	// Rebuild is that nothing is taken from before.
+	// Rebuild reports whether nothing is taken from before.
 	Rebuild bool
 	// IsStale reports whether content that an earlier build made is older than a rebuild that
 	// someone asked for; nil where no one can.

@@ -192,8 +192,8 @@ func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 	if _, err := o.Credentials.Pull.Resolve(ctx, result.Image); err != nil {
 		if registry.IsDenied(err) || registry.IsNotFound(err) {
 			err = fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf(
-				"the Containerfile starts from %s, which the build pulls from %s, and spec.baseImagePullSecret may not read there: "+
-					"give that account the right, or start from %s: %w", containerfiles.StageConfigs, o.Target.Repository, containerfiles.StageBase, err))
+				"the Containerfile starts from %s, which the build pulls from %s, but spec.baseImagePullSecret has no read access there: "+
+					"grant it, or start from %s: %w", containerfiles.StageConfigs, o.Target.Repository, containerfiles.StageBase, err))
 		}
 		return "", err
 	}

@@ -48,7 +48,7 @@ func IsRebuilt(ctx context.Context, from client.Reader, content maker.Content, r
 // hasMadeContent reports whether an image of a build is on content of the same key, under the same
 // tag.
 func hasMadeContent(o *mcfgv1.MachineOSBuild, content maker.Content, repository string) bool {
-	return MakesIn(repository, o) && o.Status.DigestedImagePushSpec != "" &&
+	return PushesTo(repository, o) && o.Status.DigestedImagePushSpec != "" &&
 		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, content.Key)
 }
 
@@ -104,8 +104,8 @@ func ArchitecturesAsked(build *mcfgv1.MachineOSBuild) []mcfgv1.Architecture {
 	return out
 }
 
-// MakesIn reports whether a build makes its image in a repository.
-func MakesIn(repository string, b *mcfgv1.MachineOSBuild) bool {
+// PushesTo reports whether a build pushes its image to a repository.
+func PushesTo(repository string, b *mcfgv1.MachineOSBuild) bool {
 	its, err := credentials.Repository(b.Spec.RenderedImagePushSpec)
 	return err == nil && its == repository
 }
@@ -152,14 +152,7 @@ func Named(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSBuild 
 	return nil
 }
 
-// IsInterrupted reports whether the last reconcile ended in between. One that was made by a process
-// which has lost its Lease is not made again by that one.
-func IsInterrupted(config *mcfgv1.MachineOSConfig) bool {
-	ready := status.Find(config.Status.Conditions, status.Ready)
-	return ready != nil && ready.Reason == mcfgv1.ReasonProgressing
-}
-
-// HasEnded reports whether someone has ended a build, or is deleting it.
-func HasEnded(build *mcfgv1.MachineOSBuild) bool {
+// IsInterruptedOrDeleted reports whether someone has interrupted a build, or is deleting it.
+func IsInterruptedOrDeleted(build *mcfgv1.MachineOSBuild) bool {
 	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == mcfgv1.BuildStageInterrupted
 }

@@ -64,8 +64,8 @@ func PoolFacts(pool *mcfgv1.MachineConfigPool) plan.PoolFacts {
 	return facts
 }
 
-// LooksAgain reports whether nothing that was found before counts, since someone asks.
-func LooksAgain(config *mcfgv1.MachineOSConfig) bool {
+// WantsRecheck reports whether an annotation asks to check images again or to rebuild.
+func WantsRecheck(config *mcfgv1.MachineOSConfig) bool {
 	_, asked := config.Annotations[mcfgv1.AnnotationCheckImages]
 	return asked || WantsRebuild(config)
 }

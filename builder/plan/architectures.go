@@ -26,7 +26,7 @@ type Demand struct {
 	Cluster []string
 }
 
-// LackError is that a base image lacks an architecture.
+// LackError means that a base image lacks an architecture.
 type LackError struct {
 	// Architecture is the one that is lacking, as nodes name it.
 	Architecture string

@@ -46,10 +46,10 @@ type Existing struct {
 	Content string
 	// Timeout is how long an attempt had, of a build that timed out; zero where that is not known.
 	Timeout time.Duration
-	// Rebuild is that it was made because someone asked for a rebuild, and the request has not
-	// been taken down yet.
+	// Rebuild reports whether it was made because someone asked for a rebuild, and the request has
+	// not been taken down yet.
 	Rebuild bool
-	// Deleting is that it is on its way out.
+	// Deleting reports whether it is on its way out.
 	Deleting bool
 }
 
@@ -66,8 +66,8 @@ type PoolFacts struct {
 // Problem is why the wanted image can't be described, or can't be made.
 type Problem struct {
 	Reason, Message string
-	// Waits is that someone is expected to act, or that it is tried again; else a person has to
-	// change something.
+	// Waits reports whether someone is expected to act, or that it is tried again; else a person
+	// has to change something.
 	Waits bool
 }
 
@@ -75,32 +75,32 @@ type Problem struct {
 type Wanted struct {
 	// Build is the name of the build that makes it: it has the build key in it.
 	Build string
-	// HasContent is whether anything is built beside the configuration (Inputs.HasContent).
+	// HasContent reports whether anything is built beside the configuration (Inputs.HasContent).
 	HasContent bool
 }
 
 // State is everything that Decide looks at. All of it can be observed again at any time.
 type State struct {
 	Now time.Time
-	// Deleting is that the MachineOSConfig is being deleted.
+	// Deleting reports whether the MachineOSConfig is being deleted.
 	Deleting bool
 	Pool     PoolFacts
 	// Wanted is nil where the Problem is that no one can tell.
 	Wanted  *Wanted
 	Problem *Problem
 	Builds  []Existing
-	// InRegistry is that the registry has the wanted image: under its tag, or the one that the
-	// wanted build made by its digest.
+	// InRegistry reports whether the registry has the wanted image: under its tag, or the one that
+	// the wanted build made by its digest.
 	InRegistry bool
-	// HasContentImage is that the registry has the content image of the wanted image, so that
-	// configuration can be appended to it.
+	// HasContentImage reports whether the registry has the content image of the wanted image, so
+	// that configuration can be appended to it.
 	HasContentImage bool
 	// PreBuilt is an image, by digest, that the installer says is the wanted one; empty where it
 	// says nothing.
 	PreBuilt string
-	// Rebuild is that someone asked for a build although nothing has changed.
+	// Rebuild reports whether someone asked for a build although nothing has changed.
 	Rebuild bool
-	// HadImage is that the wanted image was in the registry once.
+	// HadImage reports whether the wanted image was in the registry once.
 	HadImage bool
 	// ContentBuild is the build that makes the content of the wanted image now, maybe one of
 	// another MachineOSConfig. A change of configuration leaves it alone.
@@ -110,7 +110,7 @@ type State struct {
 	Access string
 	// Timeout is how long an attempt to build may take.
 	Timeout time.Duration
-	// Backend is whether there is one that builds content.
+	// Backend reports whether there is one that builds content.
 	Backend bool
 }
 
@@ -132,7 +132,8 @@ type Decision struct {
 	// Interrupt are active builds that no one wants any more, and Remove those that make room for a
 	// new one of their name.
 	Interrupt, Remove []string
-	// Acknowledge is that the request for a rebuild has been followed, and can be taken down.
+	// Acknowledge reports whether the request for a rebuild has been followed, and can be taken
+	// down.
 	Acknowledge bool
 	// After is when to look again; zero leaves it to the caller.
 	After time.Duration
@@ -199,7 +200,7 @@ func (s *State) decide() Decision {
 	}
 	b := s.Builds[i]
 	if b.Deleting {
-		return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: fmt.Sprintf("the build before, %q, is being removed", b.Name)}
+		return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: fmt.Sprintf("the previous build %q is being removed", b.Name)}
 	}
 	isNew := s.Rebuild && !b.Rebuild // a request that the build does not answer
 	asked := isNew && b.Stage.IsFinal()
@@ -214,7 +215,7 @@ func (s *State) decide() Decision {
 	case b.Stage == mcfgv1.BuildStageInterrupted && b.Reason == mcfgv1.ReasonBuilderDeleted:
 		d = Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf("build %q was ended: %s", b.Name, b.Message)}
 	case b.Stage == mcfgv1.BuildStageInterrupted:
-		d = s.replace(b, "the build before was interrupted")
+		d = s.replace(b, "the previous build was interrupted")
 	case b.Stage == mcfgv1.BuildStageFailed:
 		d = s.failed(b)
 	default:
@@ -244,7 +245,7 @@ func (s *State) failed(b Existing) Decision {
 	}
 	remedy := "once the cause is gone"
 	if b.Reason == mcfgv1.ReasonBuildFailed {
-		remedy = "correct what failed, and it is built again; if the cause was elsewhere, remove it, then"
+		remedy = "correct what failed, which starts a new build; if the cause was elsewhere, fix that, then"
 	}
 	stop := Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf(
 		"build %q failed: %s%s%s, annotate the MachineOSConfig with %s", b.Name, b.Message, end, remedy, mcfgv1.AnnotationRebuild)}
@@ -271,12 +272,12 @@ func IsOutside(reason string) bool {
 	return false
 }
 
-// Making is what decides how a wanted image is made.
-type Making struct {
+// ImagePlanInput is what decides how a wanted image is made.
+type ImagePlanInput struct {
 	// PreBuilt, InRegistry, HasContentImage, Rebuild and Backend are those of State.
 	PreBuilt                                      string
 	InRegistry, HasContentImage, Rebuild, Backend bool
-	// HasContent is that of Wanted.
+	// HasContent reports whether of Wanted.
 	HasContent bool
 }
 
@@ -290,7 +291,7 @@ type Step struct {
 
 // Choose says how a wanted image is made. No one else decides that: a MachineOSConfig asks before
 // it has a build, and the build asks when it has a slot.
-func Choose(m *Making) Step {
+func Choose(m *ImagePlanInput) Step {
 	switch {
 	case m.PreBuilt != "" && !m.Rebuild:
 		return Step{Reuse, mcfgv1.ReasonPreBuiltImageSeeded, "the image that the installer had built is taken"}
@@ -303,14 +304,14 @@ func Choose(m *Making) Step {
 	}
 	return Step{
 		Stop, mcfgv1.ReasonBuilderNotAvailable,
-		"the image has content that has to be built (a Containerfile, extensions or a kernel), and nothing in this installation builds it: " +
-			"set spec.imageBuilder.imageBuilderType to Job, and give the controller the flag --builder-image; images of configuration alone need no builder",
+		"the image needs a build (Containerfile, extensions or kernel), and this installation has no builder for its imageBuilderType: " +
+			"set spec.imageBuilder.imageBuilderType to Job, and start the controller with --builder-image; images with configuration alone need no builder",
 	}
 }
 
 // anew is how the wanted image would be made if nothing of it were taken from before.
 func (s *State) anew() Step {
-	return Choose(&Making{HasContent: s.Wanted.HasContent, HasContentImage: s.HasContentImage, Backend: s.Backend})
+	return Choose(&ImagePlanInput{HasContent: s.Wanted.HasContent, HasContentImage: s.HasContentImage, Backend: s.Backend})
 }
 
 // canMake reports whether the wanted image could be made now.
@@ -330,7 +331,7 @@ func decisionOf(step Step) Decision {
 
 // make is what to do where no build stands for the wanted image.
 func (s *State) make() Decision {
-	step := Choose(&Making{
+	step := Choose(&ImagePlanInput{
 		PreBuilt: s.PreBuilt, InRegistry: s.InRegistry, Rebuild: s.Rebuild,
 		HasContent: s.Wanted.HasContent, HasContentImage: s.HasContentImage, Backend: s.Backend,
 	})

@@ -358,8 +358,8 @@ func TestQueue(t *testing.T) {
 	}{
 		"there is room":             {"a", 1, nil, ""},
 		"room for more than one":    {"c", 4, []string{"x"}, ""},
-		"the next":                  {"a", 1, []string{"x"}, "it waits for a slot: 1 build running, it is the next, and 1 at a time"},
-		"the last":                  {"c", 2, []string{"x", "y"}, "it waits for a slot: 2 builds running and 2 before it, and 2 at a time"},
+		"the next":                  {"a", 1, []string{"x"}, "it waits for a slot: 1 build running, this one is next; at most 1 run at a time"},
+		"the last":                  {"c", 2, []string{"x", "y"}, "it waits for a slot: 2 builds running and 2 before it; at most 2 run at a time"},
 		"one that is not in a line": {"z", 1, []string{"x"}, ""},
 	}
 	for name, tt := range tests {
@@ -373,7 +373,7 @@ func TestQueue(t *testing.T) {
 func TestFailureMessagesEndWithARemedy(t *testing.T) {
 	t.Parallel()
 	const rebuild = "annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild"
-	const correct = "correct what failed, and it is built again; if the cause was elsewhere, remove it, then, " + rebuild
+	const correct = "correct what failed, which starts a new build; if the cause was elsewhere, fix that, then, " + rebuild
 	for name, tt := range map[string]struct{ reason, message, want string }{
 		"a step of the build": {mcfgv1.ReasonBuildFailed, "exit status 1", `build "worker-b" failed: exit status 1; ` + correct},
 		"a RUN line with output": {
@@ -392,16 +392,16 @@ func TestFailureMessagesEndWithARemedy(t *testing.T) {
 func TestHowAnImageIsMade(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		making plan.Making
+		making plan.ImagePlanInput
 		want   plan.Action
 	}{
-		"configuration alone":                   {plan.Making{}, plan.Append},
-		"the registry has the image":            {plan.Making{InRegistry: true, HasContent: true}, plan.Reuse},
-		"a rebuild takes nothing":               {plan.Making{InRegistry: true, PreBuilt: "i", Rebuild: true}, plan.Append},
-		"the installer's image":                 {plan.Making{PreBuilt: "i", HasContent: true}, plan.Reuse},
-		"content that was built":                {plan.Making{HasContent: true, HasContentImage: true}, plan.Append},
-		"content that has to be built":          {plan.Making{HasContent: true, Backend: true}, plan.Build},
-		"content that nothing here could build": {plan.Making{HasContent: true}, plan.Stop},
+		"configuration alone":                   {plan.ImagePlanInput{}, plan.Append},
+		"the registry has the image":            {plan.ImagePlanInput{InRegistry: true, HasContent: true}, plan.Reuse},
+		"a rebuild takes nothing":               {plan.ImagePlanInput{InRegistry: true, PreBuilt: "i", Rebuild: true}, plan.Append},
+		"the installer's image":                 {plan.ImagePlanInput{PreBuilt: "i", HasContent: true}, plan.Reuse},
+		"content that was built":                {plan.ImagePlanInput{HasContent: true, HasContentImage: true}, plan.Append},
+		"content that has to be built":          {plan.ImagePlanInput{HasContent: true, Backend: true}, plan.Build},
+		"content that nothing here could build": {plan.ImagePlanInput{HasContent: true}, plan.Stop},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

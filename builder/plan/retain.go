@@ -53,7 +53,7 @@ func Queue(name string, limit int, running []string, waiting []Existing) string 
 	if before < 0 || len(running)+before < limit {
 		return ""
 	}
-	return fmt.Sprintf("it waits for a slot: %s, and %d at a time", ahead(len(running), before), limit)
+	return fmt.Sprintf("it waits for a slot: %s; at most %d run at a time", ahead(len(running), before), limit)
 }
 
 func ahead(running, before int) string {
@@ -62,7 +62,7 @@ func ahead(running, before int) string {
 		builds = "build"
 	}
 	if before == 0 {
-		return fmt.Sprintf("%d %s running, it is the next", running, builds)
+		return fmt.Sprintf("%d %s running, this one is next", running, builds)
 	}
 	return fmt.Sprintf("%d %s running and %d before it", running, builds, before)
 }

@@ -143,7 +143,7 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 		return c.replace(ctx, there)
 	case there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf(
-			"%s %q is someone else's, and has the name that this build needs: delete it", kind, name))
+			"%s %q does not belong to this build, but has the name that it needs: delete it", kind, name))
 	}
 	if err := c.Delete(ctx, there); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (c *Cluster) replace(ctx context.Context, there client.Object) error {
 		return err
 	}
 	return fault.NewWaiting(mcfgv1.ReasonInputsChanged, whileDeleting, fmt.Errorf(
-		"%s %q was there before the build, and the controller did not make it; it is replaced: find out who made it", c.kindOf(there), there.GetName()))
+		"%s %q existed before the build, and the controller did not create it; it is replaced: find out who created it", c.kindOf(there), there.GetName()))
 }
 
 // isSame reports whether a ConfigMap has the files of another one, for good, and goes with its

@@ -106,7 +106,7 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 	told := toldBy(step, end)
 	switch {
 	case told != nil && told.Reason == mcfgv1.ReasonInterrupted && f.Class != backend.Admin:
-		f.Message = fault.Clean(fmt.Sprintf("step %s was told to end, as by a deletion, an eviction or a drain%s", step, placeOf(step, end)))
+		f.Message = fault.Clean(fmt.Sprintf("step %s was stopped, for example by a deletion, an eviction or a drain%s", step, placeOf(step, end)))
 	case told != nil:
 		if f.Class == backend.Admin && slices.Contains(reasonsOf[step], told.Reason) {
 			f.Reason = told.Reason
@@ -168,7 +168,7 @@ func exitText(end *corev1.ContainerStateTerminated) string {
 	case end.ExitCode == exitKilled:
 		return "was killed"
 	case end.ExitCode == exitTerminated:
-		return "was ended from outside"
+		return "was ended by SIGTERM"
 	case end.Reason != "" && end.Reason != "Error":
 		return fmt.Sprintf("ended with exit code %d (%s)", end.ExitCode, end.Reason)
 	}

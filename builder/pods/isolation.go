@@ -61,8 +61,8 @@ func ChooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[s
 	return Isolation{Kind: backend.IsolationUserNamespace}
 }
 
-// offersUserNamespaces tells what the kubelet says of the node's default runtime: it knows that of
-// itself, its runtime and the kernel.
+// offersUserNamespaces reports whether the node's kubelet, kernel and default runtime support user
+// namespaces.
 func offersUserNamespaces(node *corev1.Node) bool {
 	for _, handler := range node.Status.RuntimeHandlers {
 		if handler.Name == "" {

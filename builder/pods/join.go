@@ -12,8 +12,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// One is the build of one architecture.
-type One struct {
+// ArchitectureState is the build of one architecture.
+type ArchitectureState struct {
 	Architecture mcfgv1.Architecture
 	Phase        backend.Phase
 	Image        string
@@ -31,14 +31,14 @@ type One struct {
 }
 
 // Wait says that nothing goes on until someone acts.
-func (o *One) Wait(reason, format string, args ...any) {
+func (o *ArchitectureState) Wait(reason, format string, args ...any) {
 	o.Failure = &backend.Failure{Class: backend.Waiting, Reason: reason, Message: fault.Clean(fmt.Sprintf(format, args...))}
 	o.After = WhileWaiting
 }
 
 // Join makes one state of those of all architectures that a build is of. One that failed fails the
 // build; one that is not there means that someone ended it.
-func Join(ones []One, all []mcfgv1.Architecture) backend.State {
+func Join(ones []ArchitectureState, all []mcfgv1.Architecture) backend.State {
 	state := backend.State{Phase: phaseOf(ones, len(all))}
 	if state.Phase == backend.Absent {
 		return state
@@ -92,7 +92,7 @@ func Join(ones []One, all []mcfgv1.Architecture) backend.State {
 	return state
 }
 
-func phaseOf(ones []One, all int) backend.Phase {
+func phaseOf(ones []ArchitectureState, all int) backend.Phase {
 	count := map[backend.Phase]int{}
 	for i := range ones {
 		count[ones[i].Phase]++
@@ -112,7 +112,7 @@ func phaseOf(ones []One, all int) backend.Phase {
 
 // failureOf is the failure that matters in a phase: the one that ended the build, and otherwise
 // what someone has to act on.
-func failureOf(phase backend.Phase, ones []One) *backend.Failure {
+func failureOf(phase backend.Phase, ones []ArchitectureState) *backend.Failure {
 	if phase == backend.Succeeded {
 		return nil
 	}
@@ -127,7 +127,7 @@ func failureOf(phase backend.Phase, ones []One) *backend.Failure {
 	return found
 }
 
-func (o *One) result() mcfgv1.ArchitectureBuild {
+func (o *ArchitectureState) result() mcfgv1.ArchitectureBuild {
 	r := mcfgv1.ArchitectureBuild{Architecture: o.Architecture, DigestedImagePushSpec: mcfgv1.ImageDigestFormat(o.Image), Message: o.Message}
 	if o.Failure != nil {
 		r.Message = o.Failure.Message
@@ -147,7 +147,7 @@ func (o *One) result() mcfgv1.ArchitectureBuild {
 
 // pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run
 // yet. Missing is how many more there were.
-func (o *One) pulled() (out []mcfgv1.PulledImage, missing int) {
+func (o *ArchitectureState) pulled() (out []mcfgv1.PulledImage, missing int) {
 	for i := range o.Reports {
 		if o.Reports[i].Step != backend.Fetch {
 			continue
@@ -169,7 +169,7 @@ func named(text string, architecture mcfgv1.Architecture, single bool) string {
 	return architecture.OCI() + ": " + text
 }
 
-func latest(ones []One) time.Time {
+func latest(ones []ArchitectureState) time.Time {
 	var at time.Time
 	for i := range ones {
 		if ones[i].Ended.After(at) {

@@ -14,7 +14,7 @@ import (
 
 // Follow says what a pod does that has not ended. Attempt says which one it is, and isRepeated
 // whether there was another before.
-func (o *One) Follow(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool) {
+func (o *ArchitectureState) Follow(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool) {
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
 		o.leave(f, pod)
@@ -31,7 +31,7 @@ func (o *One) Follow(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool)
 
 // leave is about a pod that was deleted. Its Job makes another one when it has ended, or was given
 // up.
-func (o *One) leave(f *Facts, pod *corev1.Pod) {
+func (o *ArchitectureState) leave(f *Facts, pod *corev1.Pod) {
 	o.Phase = backend.Running
 	o.Message, o.After = fmt.Sprintf("a pod is being ended on node %s; another attempt follows", nodeOf(pod)), WhileWaiting
 	if disruption := disruptionOf(pod); disruption != nil {
@@ -44,11 +44,11 @@ func (o *One) leave(f *Facts, pod *corev1.Pod) {
 	}
 }
 
-func (o *One) isUnschedulable(pod *corev1.Pod) bool {
+func (o *ArchitectureState) isUnschedulable(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			o.Wait(mcfgv1.ReasonWaiting, "no node can take the build: %s; "+
-				"change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node; it has to have %s",
+			o.Wait(mcfgv1.ReasonWaiting, "no node can run the build: %s; "+
+				"change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node with the labels %s",
 				sentence(c.Message), selectorText(pod.Spec.NodeSelector))
 			return true
 		}
@@ -57,7 +57,7 @@ func (o *One) isUnschedulable(pod *corev1.Pod) bool {
 }
 
 // isStuck reports whether a container does not start, and says why.
-func (o *One) isStuck(f *Facts, pod *corev1.Pod) bool {
+func (o *ArchitectureState) isStuck(f *Facts, pod *corev1.Pod) bool {
 	if missing := f.Missing[pod.UID]; len(missing) > 0 {
 		m := missing[0]
 		if m.Kind == KindSecret {
@@ -75,7 +75,7 @@ func (o *One) isStuck(f *Facts, pod *corev1.Pod) bool {
 		switch waits.Reason {
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
 			"ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
-			o.Wait(mcfgv1.ReasonWaiting, "node %s cannot have the image of the builder, %s: %s (%s)",
+			o.Wait(mcfgv1.ReasonWaiting, "node %s cannot pull the builder image %s: %s (%s)",
 				nodeOf(pod), status.Image, sentence(waits.Message), waits.Reason)
 			return true
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
@@ -91,7 +91,7 @@ func (o *One) isStuck(f *Facts, pod *corev1.Pod) bool {
 }
 
 // run says which step runs, and how far it is.
-func (o *One) run(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool) {
+func (o *ArchitectureState) run(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool) {
 	o.Phase = backend.Running
 	step := CurrentStep(pod)
 	if f.Silent[pod.Spec.NodeName] {

@@ -33,8 +33,8 @@ type Base struct {
 	Created time.Time
 	// Platforms are those of the architectures that were asked for, in the image's order.
 	Platforms []Platform
-	// IsChoice is that the image is for several architectures, whether or not all of them were
-	// asked for.
+	// IsChoice reports whether the image is for several architectures, whether or not all of them
+	// were asked for.
 	IsChoice bool
 }
 

@@ -158,7 +158,8 @@ type inspection struct {
 	sources []containerfiles.Source
 	inputs  BuildInputs
 	errs    []error
-	// isIncomplete is that the description would speak of something else than what is wanted.
+	// isIncomplete reports whether the description would speak of something else than what is
+	// wanted.
 	isIncomplete bool
 }
 

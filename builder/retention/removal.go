@@ -122,7 +122,7 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 	}
 	shared := slices.ContainsFunc(builds.Items, func(b mcfgv1.MachineOSBuild) bool {
 		others, has := objects.ContentOf(&b)
-		return b.Name != build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && objects.MakesIn(t.Repository, &b)
+		return b.Name != build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && objects.PushesTo(t.Repository, &b)
 	})
 	if !shared {
 		tags = append(tags, contentTags(keys.Content, architectures)...)
@@ -170,7 +170,7 @@ func isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 // repository by now, the one that it had when the build was made.
 func PushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
 	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
-	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (objects.MakesIn(repository, build) || own == "") {
+	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (objects.PushesTo(repository, build) || own == "") {
 		return config.Spec.RenderedImagePushSecret.Name
 	}
 	return build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]

@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// forgotten is after how long without a word a build has lost its place: it is gone, or no one
-// wants it any more.
-const forgotten = 10 * time.Second
+// reservationTimeout is how long a build keeps its place without asking again.
+const reservationTimeout = 10 * time.Second
 
 // Queued is when to look again at a place in the queue.
 const Queued = 2 * time.Second
 
-// Runs are the builds that this process works on right now, one for each MachineOSConfig at most,
-// and those that wait for their turn. Nothing is decided by it but who goes first: after a restart
-// it is empty, and the status of the builds says what is to be done.
+// Runs are the builds that this process works on, at most one per MachineOSConfig, and those that
+// wait for a slot. It only orders them: after a restart it is empty.
 type Runs struct {
 	limit int
 
@@ -44,13 +42,13 @@ func New(limit int) *Runs {
 	return &Runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
 }
 
-// Admit reports whether it is a build's turn to begin: whether fewer than the limit are at work,
-// and no one has waited for longer. Who is not admitted keeps its place by asking again.
+// Admit reports whether a build may begin: a slot is free, and no other build has waited longer. A
+// build that is not admitted keeps its place by asking again.
 func (r *Runs) Admit(build string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.admitted, func(_ string, since time.Time) bool { return now.Sub(since) > forgotten })
-	r.waiting = slices.DeleteFunc(r.waiting, func(w waiter) bool { return w.build != build && now.Sub(w.asked) > forgotten })
+	maps.DeleteFunc(r.admitted, func(_ string, since time.Time) bool { return now.Sub(since) > reservationTimeout })
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waiter) bool { return w.build != build && now.Sub(w.asked) > reservationTimeout })
 	if _, is := r.admitted[build]; is {
 		return true
 	}

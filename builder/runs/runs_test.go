@@ -35,7 +35,7 @@ func TestPlacesOfTheGoneAreForgotten(t *testing.T) {
 	assert.True(t, r.Admit("admitted", t0))
 	assert.False(t, r.Admit("gone", t0))
 	assert.False(t, r.Admit("patient", t0))
-	soon := t0.Add(forgotten)
+	soon := t0.Add(reservationTimeout)
 	assert.False(t, r.Admit("patient", soon), "the others may come back")
 	late := soon.Add(time.Second)
 	assert.True(t, r.Admit("patient", late), "neither did")

@@ -51,7 +51,8 @@ type Subject struct {
 	// TestHash is that of the manifest, and Attempt how many Jobs there were before for it.
 	TestHash string
 	Attempt  int
-	// UsersAssigned is that the cluster gives pods a user, as OpenShift does: none is set then.
+	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does: none is set
+	// then.
 	UsersAssigned bool
 }
 

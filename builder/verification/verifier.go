@@ -42,12 +42,12 @@ const (
 type Options struct {
 	// Namespace is Layerwright's: it has the ConfigMaps with tests, and tests run in it.
 	Namespace string
-	// Signed is that images are signed: then they are tested once they are.
+	// Signed reports whether images are signed: then they are tested once they are.
 	Signed bool
 	// SigningSecret is the secret with the signing key, which no test may use; empty where there is
 	// none.
 	SigningSecret string
-	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
 	// Pipelines runs tests that are Pipelines; nil where the installation has none.
 	Pipelines Pipelines
@@ -270,7 +270,7 @@ func (v *Verifier) rule(ctx context.Context, s *scope) (testjobs.Rule, error) {
 // follow says what became of a Job, and makes the next one where something else than the test ended
 // it.
 func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outcome, error) {
-	if c := s.said(job); c != nil {
+	if c := s.recordedFailure(job); c != nil {
 		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, nil
 	}
 	o, err := v.observe(ctx, s, job)
@@ -305,9 +305,9 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	return v.begin(ctx, s, attempt+1)
 }
 
-// said is the condition, where it says already that the image failed by this Job: its pods, which
-// told so, may be gone.
-func (s *scope) said(job *batchv1.Job) *metav1.Condition {
+// recordedFailure returns the condition if it already says that the image failed by this Job, whose
+// pods may be gone.
+func (s *scope) recordedFailure(job *batchv1.Job) *metav1.Condition {
 	c, result := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified), s.image.Status.Verification
 	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !testjobs.IsFinished(job) {
 		return nil

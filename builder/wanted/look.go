@@ -35,7 +35,7 @@ type Answer struct {
 	// Image is nil if no one can tell which image is wanted: then problem says why.
 	Image   *Image
 	Problem error
-	// Late is that what was found is from before, because it can't be found out again right now.
+	// Late means that what was found is from before, because it can't be found out again right now.
 	Late error
 }
 
@@ -63,7 +63,7 @@ func (f *Finder) Find(ctx context.Context, s *Subject) (Answer, error) {
 // replaced a secret, which nothing tells of: then the secrets are read in each reconcile, and the
 // registries are asked only if one has changed.
 func (f *Finder) known(ctx context.Context, config *mcfgv1.MachineOSConfig, key string) (*Image, error) {
-	if objects.LooksAgain(config) {
+	if objects.WantsRecheck(config) {
 		return nil, nil
 	}
 	now := f.options.Clock.Now()
@@ -94,7 +94,7 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	if err != nil {
 		return Answer{Problem: err}
 	}
-	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.LooksAgain(s.Config)})
+	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.WantsRecheck(s.Config)})
 	if fault.IsTransient(err) {
 		if last := f.memory.of(s.Config.Name, key, time.Time{}); last != nil {
 			return Answer{Image: last, Late: err}

@@ -22,7 +22,7 @@ func (i *Image) BuildOf(config *mcfgv1.MachineOSConfig, builds []*mcfgv1.Machine
 	}
 	elsewhere := names.MachineOSBuild(config.Name, names.InRepository(key, repository))
 	for _, name := range []string{plain, elsewhere} {
-		if b := objects.Named(builds, name); b != nil && objects.MakesIn(repository, b) {
+		if b := objects.Named(builds, name); b != nil && objects.PushesTo(repository, b) {
 			return name
 		}
 	}
@@ -73,7 +73,7 @@ func (f *Finder) InRegistry(ctx context.Context, config *mcfgv1.MachineOSConfig,
 			return false, nil
 		}
 		image := build.Status.DigestedImagePushSpec
-		fresh := image != config.Status.CurrentImagePullSpec || objects.LooksAgain(config)
+		fresh := image != config.Status.CurrentImagePullSpec || objects.WantsRecheck(config)
 		found, err := f.options.Checker.Has(ctx, with.Push, with.Access+"|push", string(image), fresh)
 		if err == nil && !found && build.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" { // it may be anywhere
 			found, err = f.options.Checker.Has(ctx, with.Pull, with.Access+"|pull", string(image), fresh)

@@ -32,9 +32,9 @@ import (
 // Exit codes. Sigstore does not look at them; Layerwright does, at those that are not exitFailed.
 const (
 	exitFailed = 1
-	// exitUsage is that the program was not run as a plug-in.
+	// exitUsage means that the program was not run as a plug-in.
 	exitUsage = 2
-	// exitReference is that no key can be called what was asked for, whatever the service may
+	// exitReference means that no key can be called what was asked for, whatever the service may
 	// answer: EX_USAGE of sysexits.h.
 	exitReference = 64
 )

@@ -33,7 +33,7 @@ import (
 // plainHTTPFlag is the flag of all commands that ask registries.
 const (
 	plainHTTPFlag  = "plain-http-registry"
-	plainHTTPUsage = "registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses may always"
+	plainHTTPUsage = "registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses are always allowed"
 )
 
 // off is the bind address that turns a server off, as in controller-runtime.

@@ -147,7 +147,7 @@ func TestComplete(t *testing.T) {
 			change: identifying(func(o *signingOptions) {
 				o.enforce, o.keyless.identity = true, "https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller"
 			}),
-			wantErr: "--enforce-signatures: nodes know signers by email address alone",
+			wantErr: "--enforce-signatures: nodes verify only email addresses",
 		},
 		"images can be signed without a key, and nodes insist on it": {
 			change: identifying(func(o *signingOptions) { o.enforce = true }),

@@ -48,7 +48,7 @@ func (o *rolloutOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.drainTerminationTimeout, "drain-termination-timeout", o.drainTerminationTimeout,
 		"after how long a pod that outlives its grace period is reported")
 	flags.StringVar(&o.agentPullSecrets, "agent-pull-secrets", o.agentPullSecrets,
-		"Role that is kept in step with the pull secrets that MachineOSConfigs name for nodes, for Layerwright's own node agents; without it there is none")
+		"Role that lets Layerwright's node agents read the pull secrets that MachineOSConfigs name for nodes; the controller keeps it up to date; empty for none")
 }
 
 func (o *rolloutOptions) complete(getenv func(string) string) error {

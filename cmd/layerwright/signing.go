@@ -47,14 +47,14 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.secret, "signing-secret", o.secret,
 		"secret with the key that images are signed with: cosign.key and cosign.password, as \"cosign generate-key-pair k8s://<namespace>/<name>\" writes them; without it, without --signing-kms-key and without --signing-fulcio-url, images are not signed")
 	flags.BoolVar(&o.generate, "generate-signing-key", o.generate,
-		"make a key where the secret of --signing-secret is there and has none")
+		"create a key if the secret of --signing-secret exists without one")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
 	flags.StringVar(&o.trustedKeys, "signing-trusted-keys", o.trustedKeys,
 		"file with further public keys in PEM that are trusted beside that of --signing-kms-key, while a key is rotated, for example of a mounted ConfigMap; it is read each time")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
-		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
+		"make nodes of pools with a MachineOSConfig refuse unsigned images of its repository and of those that the trust policy names: with ClusterImagePolicies where the cluster has that kind and it can express the rule, else with the MachineConfig 99-<pool>-layerwright-signature-policy")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
 		"ConfigMap in the namespace of --namespace whose policy.yaml says which images that were built elsewhere are trusted, and what provenance has to say; without it only images that this cluster has signed are trusted")
 	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),
@@ -63,15 +63,15 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *keylessOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.fulcioURL, "signing-fulcio-url", o.fulcioURL,
-		"URL of the Fulcio that certifies who signs images, in place of a key, with https but on this host; it takes the other --signing flags of an identity too")
-	flags.StringVar(&o.rekorURL, "signing-rekor-url", o.rekorURL, "URL of the Rekor that has each signature in its log, with https but on this host")
+		"URL of the Fulcio that certifies who signs images, in place of a key; it must be https, except on this host; it needs the other --signing flags of an identity too")
+	flags.StringVar(&o.rekorURL, "signing-rekor-url", o.rekorURL, "URL of the Rekor that logs each signature; it must be https, except on this host")
 	flags.StringVar(&o.tokenFile, "signing-identity-token-file", o.tokenFile,
 		"file with the OpenID Connect token that says to Fulcio who signs, such as a projected token of the service account; it is read each time")
 	flags.StringVar(&o.fulcioRoots, "signing-fulcio-roots", o.fulcioRoots,
 		"file with the root certificates of the Fulcio in PEM, for example of a mounted ConfigMap; it is read each time")
 	flags.StringVar(&o.rekorKey, "signing-rekor-key", o.rekorKey, "file with the public key of the Rekor in PEM; it is read each time")
 	flags.StringVar(&o.identity, "signing-identity", o.identity,
-		"who the certificates have to be for: an email address, or a URI, which nodes can't be made to insist on")
+		"subject that the certificates must have: an email address, or a URI, which nodes can't enforce")
 	flags.StringVar(&o.issuer, "signing-issuer", o.issuer, "URL of the issuer of the token, which the certificates have to name")
 }
 
@@ -88,7 +88,7 @@ func (o *signingOptions) check() error {
 	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
 		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
 	case o.enforce && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
-		return fmt.Errorf("--enforce-signatures: nodes know signers by email address alone, and --signing-identity is %q; take an identity with one, or a key", o.keyless.identity)
+		return fmt.Errorf("--enforce-signatures: nodes verify only email addresses, and --signing-identity is %q; use an email address or a key", o.keyless.identity)
 	}
 	return o.keyless.check()
 }

@@ -12,11 +12,12 @@ type Severity string
 
 // Severities of findings.
 const (
-	// SeverityError is that the file is not built.
+	// SeverityError means that the file is not built.
 	SeverityError Severity = "Error"
-	// SeverityWarning is that the file is built, and most likely does not do what its author wants.
+	// SeverityWarning means that the file is built, and most likely does not do what its author
+	// wants.
 	SeverityWarning Severity = "Warning"
-	// SeverityAdvice is that something would be better.
+	// SeverityAdvice means that something would be better.
 	SeverityAdvice Severity = "Advice"
 )
 
@@ -58,7 +59,7 @@ func findingOf(e *containerfiles.Error) Finding {
 	return Finding{Line: e.Line, EndLine: e.EndLine, Severity: rule.Severity, Reason: e.Reason, Message: e.Err.Error(), Fix: rule.Fix}
 }
 
-// HasErrors is whether one of the findings keeps the file from being built.
+// HasErrors reports whether one of the findings keeps the file from being built.
 func HasErrors(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == SeverityError })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 )
 
-// isWhole reports what keeps an instruction from being understood at all.
-func (l *linting) isWhole(in *containerfiles.Instruction) bool {
+// checkSyntax reports syntax errors of an instruction as findings, and whether there are none.
+func (l *linting) checkSyntax(in *containerfiles.Instruction) bool {
 	unknown := &instructions.UnknownInstructionError{}
 	switch {
 	case errors.As(in.Err, &unknown):
@@ -33,8 +33,8 @@ func (l *linting) isWhole(in *containerfiles.Instruction) bool {
 	return false
 }
 
-// isMissingArguments is whether there is less than the instruction needs. RUN has the bodies of
-// heredocs.
+// isMissingArguments reports whether there is less than the instruction needs. RUN has the bodies
+// of heredocs.
 func isMissingArguments(in *containerfiles.Instruction) bool {
 	switch in.Keyword {
 	case "COPY", "ADD":
@@ -215,12 +215,12 @@ func (l *linting) signal(in *containerfiles.Instruction) {
 	}
 }
 
-// isInit is whether CMD says what bootable images say.
+// isInit reports whether CMD says what bootable images say.
 func isInit(in *containerfiles.Instruction) bool {
 	return in.Keyword == "CMD" && len(in.Args) == 1 && (in.Args[0] == "/sbin/init" || in.Args[0] == "/usr/sbin/init")
 }
 
-// isOctal is whether Buildah takes a word for --chmod.
+// isOctal reports whether Buildah takes a word for --chmod.
 func isOctal(mode string) bool {
 	_, err := strconv.ParseUint(mode, 8, 32)
 	return err == nil

@@ -78,7 +78,7 @@ func (l *linting) instruction(in *containerfiles.Instruction) {
 	if in.Keyword == "RUN" {
 		l.runs[in] = in.Calls(l.c)
 	}
-	if !l.isWhole(in) {
+	if !l.checkSyntax(in) {
 		return
 	}
 	l.notes(in)

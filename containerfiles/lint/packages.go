@@ -23,7 +23,7 @@ func (l *linting) packages() {
 	}
 }
 
-// keepsCacheOutside is whether a mount keeps the cache out of the image.
+// keepsCacheOutside reports whether a mount keeps the cache out of the image.
 func keepsCacheOutside(in *containerfiles.Instruction) bool {
 	return slices.ContainsFunc(in.Mounts(), func(m containerfiles.Mount) bool {
 		target, _ := m.Value("target", "dst", "destination")
@@ -31,7 +31,7 @@ func keepsCacheOutside(in *containerfiles.Instruction) bool {
 	})
 }
 
-// cleansUp is whether the RUN instruction removes what the package manager leaves.
+// cleansUp reports whether the RUN instruction removes what the package manager leaves.
 func (l *linting) cleansUp(in *containerfiles.Instruction, manager string) bool {
 	return slices.ContainsFunc(l.runs[in], func(c shell.Call) bool {
 		switch name := c.Name(); {
@@ -48,7 +48,7 @@ func (l *linting) cleansUp(in *containerfiles.Instruction, manager string) bool 
 	})
 }
 
-// removes is whether rm gets one of the directories, or everything in it.
+// removes reports whether rm gets one of the directories, or everything in it.
 func removes(c shell.Call, dirs ...string) bool {
 	if c.Name() != "rm" {
 		return false

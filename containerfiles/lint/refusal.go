@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Error is that a Containerfile was not rendered because of its findings.
+// Error means that a Containerfile was not rendered because of its findings.
 type Error struct {
 	// File is where the text is from.
 	File string

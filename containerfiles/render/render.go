@@ -47,8 +47,8 @@ type Input struct {
 
 // Rendered is a Containerfile that a build runs.
 type Rendered struct {
-	// Empty is that there is nothing to build: no Containerfile, no extensions, and the kernel of
-	// the base image. Nothing else is set but Strategy and Reason.
+	// Empty reports whether there is nothing to build: no Containerfile, no extensions, and the
+	// kernel of the base image. Nothing else is set but Strategy and Reason.
 	Empty bool
 	// Text is the Containerfile, with LF at the end of each line.
 	Text string
@@ -125,8 +125,8 @@ func Render(in Input) (*Rendered, error) {
 	return r.result(), nil
 }
 
-// UsesConfigImage is whether rendering the Containerfile needs RenderInput.ConfigImage: one of its
-// instructions names os-base-image-with-configs or configs.
+// UsesConfigImage reports whether rendering the Containerfile needs RenderInput.ConfigImage: one of
+// its instructions names os-base-image-with-configs or configs.
 func UsesConfigImage(c *containerfiles.Containerfile, arch mcfgv1.ContainerfileArch) bool {
 	if c.Empty() {
 		return false

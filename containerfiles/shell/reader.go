@@ -32,7 +32,7 @@ func (c Call) Name() string {
 	return path.Base(c.Words[0])
 }
 
-// Has is whether one of the words is among those after the program's name.
+// Has reports whether one of the words is among those after the program's name.
 func (c Call) Has(words ...string) bool {
 	return len(c.Words) > 0 && slices.ContainsFunc(c.Words[1:], func(w string) bool { return slices.Contains(words, w) })
 }

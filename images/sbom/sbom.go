@@ -72,7 +72,7 @@ func (m *Maker) Make(ctx context.Context, about Subject) ([]byte, error) {
 	return text, nil
 }
 
-// TooLargeError is that an SBOM is larger than what can be attached to an image.
+// TooLargeError means that an SBOM is larger than what can be attached to an image.
 type TooLargeError struct {
 	// Limit is in bytes.
 	Limit int
@@ -83,7 +83,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the image has so many packages beyond its base image that their list has more than %d bytes", e.Limit)
 }
 
-// NotOnBaseError is that an image does not begin with the layers of its base image.
+// NotOnBaseError means that an image does not begin with the layers of its base image.
 type NotOnBaseError struct {
 	// Image and Base are digests of manifests.
 	Image, Base v1.Hash
@@ -101,7 +101,8 @@ type examined struct {
 	baseName string
 	// databases are those of the image, by path.
 	databases []string
-	// untouched is that no layer above the base image changes what is in a package database.
+	// untouched reports whether no layer above the base image changes what is in a package
+	// database.
 	untouched bool
 	changes   changes
 	release   map[string]string

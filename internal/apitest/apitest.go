@@ -42,8 +42,8 @@ func Scheme(tb testing.TB, more ...func(*runtime.Scheme) error) *runtime.Scheme 
 	return scheme
 }
 
-// Told are the events since the last call.
-func Told(recorder *clientevents.FakeRecorder) (all []string) {
+// DrainEvents returns the events since the last call.
+func DrainEvents(recorder *clientevents.FakeRecorder) (all []string) {
 	for len(recorder.Events) > 0 {
 		all = append(all, <-recorder.Events)
 	}

@@ -5,7 +5,7 @@ import corev1 "k8s.io/api/core/v1"
 // actionDrain is the action of events about drains.
 const actionDrain = "Drain"
 
-// DrainBlocked is that pods can't be evicted from a node, with the reason and the message of the
+// DrainBlocked means that pods can't be evicted from a node, with the reason and the message of the
 // condition.
 func DrainBlocked(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionDrain, message}

@@ -9,29 +9,30 @@ import (
 // Reasons of events about MachineConfigPools. RenderDegraded and StreamNotice have that of the
 // condition.
 const (
-	// ReasonRenderedConfigGenerated is that a rendered MachineConfig was created.
+	// ReasonRenderedConfigGenerated means that a rendered MachineConfig was created.
 	// openshift/machine-config-operator has the same event.
 	ReasonRenderedConfigGenerated = "RenderedConfigGenerated"
-	// ReasonRenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig.
+	// ReasonRenderedConfigChanged means that a pool's nodes are to get another rendered
+	// MachineConfig.
 	ReasonRenderedConfigChanged = "RenderedConfigChanged"
-	// ReasonRenderedConfigRepaired is that someone had edited a rendered MachineConfig, and the
+	// ReasonRenderedConfigRepaired means that someone had edited a rendered MachineConfig, and the
 	// edit was undone.
 	ReasonRenderedConfigRepaired = "RenderedConfigRepaired"
-	// ReasonRenderRecovered is that a pool's MachineConfigs can be rendered again.
+	// ReasonRenderRecovered means that a pool's MachineConfigs can be rendered again.
 	ReasonRenderRecovered = "RenderRecovered"
 )
 
 // actionRender is the action of all of them.
 const actionRender = "Render"
 
-// RenderedConfigGenerated is that a rendered MachineConfig was created, from as many
+// RenderedConfigGenerated means that a rendered MachineConfig was created, from as many
 // MachineConfigs.
 func RenderedConfigGenerated(name string, sources int) Event {
 	return Event{corev1.EventTypeNormal, ReasonRenderedConfigGenerated, actionRender, fmt.Sprintf("%s successfully generated from %d MachineConfigs", name, sources)}
 }
 
-// RenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig; from is
-// empty for the first one.
+// RenderedConfigChanged means that a pool's nodes are to get another rendered MachineConfig; from
+// is empty for the first one.
 func RenderedConfigChanged(from, to string) Event {
 	text := fmt.Sprintf("The pool's configuration is %s", to)
 	if from != "" {
@@ -40,28 +41,28 @@ func RenderedConfigChanged(from, to string) Event {
 	return Event{corev1.EventTypeNormal, ReasonRenderedConfigChanged, actionRender, text}
 }
 
-// RenderedConfigRepaired is that someone had edited a rendered MachineConfig, and the edit was
+// RenderedConfigRepaired means that someone had edited a rendered MachineConfig, and the edit was
 // undone.
 func RenderedConfigRepaired(name string) Event {
 	return Event{
 		corev1.EventTypeWarning, ReasonRenderedConfigRepaired, actionRender,
-		fmt.Sprintf("%s had been edited and was put right: rendered MachineConfigs don't change, write another MachineConfig that the pool selects", name),
+		fmt.Sprintf("%s was edited and has been restored: do not edit rendered MachineConfigs, write another MachineConfig that the pool selects", name),
 	}
 }
 
-// RenderDegraded is that a pool's MachineConfigs cannot be rendered, with the reason and the
+// RenderDegraded means that a pool's MachineConfigs cannot be rendered, with the reason and the
 // message of the condition.
 func RenderDegraded(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }
 
-// StreamNotice is that a pool's stream needs someone's attention, with the reason and the message
-// of the condition.
+// StreamNotice means that a pool's stream needs someone's attention, with the reason and the
+// message of the condition.
 func StreamNotice(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }
 
-// RenderRecovered is that a pool's MachineConfigs can be rendered again.
+// RenderRecovered means that a pool's MachineConfigs can be rendered again.
 func RenderRecovered() Event {
 	return Event{corev1.EventTypeNormal, ReasonRenderRecovered, actionRender, "The pool's MachineConfigs can be rendered again"}
 }

@@ -21,7 +21,7 @@ func TestPublish(t *testing.T) {
 		"changed":   {RenderedConfigChanged("a", "b"), "Normal RenderedConfigChanged Render The pool's configuration changed from a to b"},
 		"repaired": {
 			RenderedConfigRepaired("a"),
-			"Warning RenderedConfigRepaired Render a had been edited and was put right: rendered MachineConfigs don't change, write another MachineConfig that the pool selects",
+			"Warning RenderedConfigRepaired Render a was edited and has been restored: do not edit rendered MachineConfigs, write another MachineConfig that the pool selects",
 		},
 		"degraded":           {RenderDegraded("InvalidMachineConfig", "line 3"), "Warning InvalidMachineConfig Render line 3"},
 		"a verb in a note":   {RenderDegraded("InvalidMachineConfig", "100%s"), "Warning InvalidMachineConfig Render 100%s"},
@@ -76,9 +76,9 @@ func TestBuildEvents(t *testing.T) {
 		{ImageNotDeleted("r/a@sha256:1", "403"), "Warning ImageNotDeleted Build The image r/a@sha256:1 may still be in the registry, remove it there: 403"},
 		{
 			PoolTagNotMoved("worker", "r/a@sha256:1", "403"),
-			`Warning PoolTagNotMoved Build The tag "worker" was not moved, and nodes can get the image r/a@sha256:1 without it: 403; it is tried again`,
+			`Warning PoolTagNotMoved Build The tag "worker" could not be moved to the image r/a@sha256:1: 403; it is tried again, and nodes do not need the tag`,
 		},
-		{RebuildRequested("b"), "Normal RebuildRequested Build As asked for by annotation, the image is made again: build b"},
+		{RebuildRequested("b"), "Normal RebuildRequested Build The image is built again, as the annotation requests: build b"},
 		{ConfigReconcileFailed("Invalid", "x"), "Warning ConfigReconcileFailed Build Invalid: x"},
 		{ConfigReconciled(), "Normal ConfigReconciled Build The problem is solved"},
 	} {

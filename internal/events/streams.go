@@ -9,21 +9,22 @@ import (
 // Reasons of events about the OSImageStream. What is wrong with its sources has the type of the
 // condition.
 const (
-	// ReasonStreamsChanged is that pools have other streams, or streams other images, than before.
+	// ReasonStreamsChanged means that pools have other streams, or streams other images, than
+	// before.
 	ReasonStreamsChanged = "StreamsChanged"
-	// ReasonStreamsCreated is that the OSImageStream was made, because a source gives streams.
+	// ReasonStreamsCreated means that the OSImageStream was made, because a source gives streams.
 	ReasonStreamsCreated = "StreamsCreated"
 )
 
 // actionDiscover is the action of all of them.
 const actionDiscover = "Discover"
 
-// StreamsChanged is that the available streams changed; change says how.
+// StreamsChanged means that the available streams changed; change says how.
 func StreamsChanged(change string) Event {
 	return Event{corev1.EventTypeNormal, ReasonStreamsChanged, actionDiscover, change}
 }
 
-// StreamsCreated is that the OSImageStream was made with a default, for a reason.
+// StreamsCreated means that the OSImageStream was made with a default, for a reason.
 func StreamsCreated(defaultStream, reason string) Event {
 	return Event{
 		corev1.EventTypeNormal, ReasonStreamsCreated, actionDiscover,
@@ -31,7 +32,7 @@ func StreamsCreated(defaultStream, reason string) Event {
 	}
 }
 
-// StreamsProblem is that a condition of the OSImageStream became true, or says another thing.
+// StreamsProblem means that a condition of the OSImageStream became true, or says another thing.
 func StreamsProblem(condition, message string) Event {
 	return Event{corev1.EventTypeWarning, condition, actionDiscover, message}
 }

@@ -8,18 +8,18 @@ import (
 
 // Reasons of events about trials of streams, on MachineOSConfigs.
 const (
-	// ReasonStreamTried is that a trial has a report, and nothing that is known is in the way of
+	// ReasonStreamTried means that a trial has a report, and nothing that is known is in the way of
 	// the move.
 	ReasonStreamTried = "StreamTried"
-	// ReasonStreamBlocked is that a trial has a report, and something is in the way.
+	// ReasonStreamBlocked means that a trial has a report, and something is in the way.
 	ReasonStreamBlocked = "StreamBlocked"
-	// ReasonStreamTrialFailed is that there can be no report before someone acts.
+	// ReasonStreamTrialFailed means that there can be no report before someone acts.
 	ReasonStreamTrialFailed = "StreamTrialFailed"
 )
 
 const actionTry = "TryStream"
 
-// StreamTried is that a trial has a report, with its summary.
+// StreamTried means that a trial has a report, with its summary.
 func StreamTried(stream, summary string, isBlocked bool) Event {
 	text := fmt.Sprintf("A move to stream %s was tried: %s", stream, summary)
 	if isBlocked {
@@ -28,7 +28,7 @@ func StreamTried(stream, summary string, isBlocked bool) Event {
 	return Event{corev1.EventTypeNormal, ReasonStreamTried, actionTry, text}
 }
 
-// StreamTrialFailed is that there can be no report, and why.
+// StreamTrialFailed means that there can be no report, and why.
 func StreamTrialFailed(stream, why string) Event {
 	return Event{corev1.EventTypeWarning, ReasonStreamTrialFailed, actionTry, fmt.Sprintf("A move to stream %s could not be tried: %s", stream, why)}
 }

@@ -10,13 +10,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Guard knows when this process has renewed its Lease last, and lets nothing be written once that
-// is too long ago. Leader election alone does not do that: a process that was stopped (a paused
-// virtual machine, SIGSTOP, a node that swaps) goes on where it was, and finds out about its Lease
-// some time later. Neither a registry nor the API server knows of the Lease; what was begun by a
-// process whose Lease is gone could move a tag to an older image.
+// Guard refuses writes once this process's Lease may have expired. Leader election alone does not:
+// a process that was paused continues before it learns that it lost the Lease.
 //
-// What is left is the time between the look at the clock and the arrival of the request.
+// A request that is checked just before the expiry may still arrive after it.
 type Guard struct {
 	suffix   string
 	duration time.Duration
@@ -37,7 +34,7 @@ type ExpiredError struct {
 
 // Error says what the process can't do, and why.
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("nothing is written any more: the Lease was renewed %s ago, and another process may have it", e.Since.Round(time.Second))
+	return fmt.Sprintf("writing has stopped: the Lease was last renewed %s ago, and another process may hold it", e.Since.Round(time.Second))
 }
 
 // Check is an *ExpiredError when the Lease has been this process's and may not be any more. A

@@ -87,7 +87,7 @@ func TestGuard(t *testing.T) {
 				for _, wrap := range []func(http.RoundTripper) http.RoundTripper{w.guard.API, w.guard.Registry} {
 					var expired *lease.ExpiredError
 					require.ErrorAs(t, w.send(wrap, method, "/v2/os/manifests/latest"), &expired)
-					assert.Equal(t, "nothing is written any more: the Lease was renewed 15s ago, and another process may have it", expired.Error())
+					assert.Equal(t, "writing has stopped: the Lease was last renewed 15s ago, and another process may hold it", expired.Error())
 				}
 			}
 			for _, method := range []string{http.MethodGet, http.MethodHead} {

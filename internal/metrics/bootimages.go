@@ -7,14 +7,14 @@ type BootImageState string
 
 // The states.
 const (
-	// BootImageUpToDate is that the resource has the boot image of its stream, or the one that it
-	// is pinned to.
+	// BootImageUpToDate means that the resource has the boot image of its stream, or the one that
+	// it is pinned to.
 	BootImageUpToDate BootImageState = "UpToDate"
-	// BootImageWaiting is that it is to get another one, later.
+	// BootImageWaiting means that it is to get another one, later.
 	BootImageWaiting BootImageState = "Waiting"
-	// BootImageSkipped is that it is left alone.
+	// BootImageSkipped means that it is left alone.
 	BootImageSkipped BootImageState = "Skipped"
-	// BootImageFailed is that it could not be given the one that it should have.
+	// BootImageFailed means that it could not be given the one that it should have.
 	BootImageFailed BootImageState = "Failed"
 )
 
@@ -91,7 +91,7 @@ func (b *BootImages) Updated(kind, platform string) {
 	}
 }
 
-// SkewEnforced reports whether old boot images block upgrades.
+// SkewEnforced records whether old boot images block upgrades.
 func (b *BootImages) SkewEnforced(isEnforced bool) {
 	if b == nil {
 		return

@@ -59,24 +59,24 @@ func NewBuilds() *Builds {
 	return &Builds{
 		state:      gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
 		active:     gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
-		pushState:  gauge("ocl_image_push_state", "1 for how the pool's newest push ended, 0 for the other way.", poolState),
+		pushState:  gauge("ocl_image_push_state", "1 for the result of the pool's newest push, 0 for the other result.", poolState),
 		jobState:   gauge("ocl_build_job_state", "1 for the state that the pool's newest build of content in a Job is in, 0 for the others.", poolState),
 		started:    gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
-		ended:      gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
-		total:      counter("ocl_build_total", "Builds that ended, by how.", poolState),
-		pushes:     counter("ocl_image_push_total", "Images that were pushed, or could not be, by the configuration being appended.", poolState),
+		ended:      gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by result.", poolState),
+		total:      counter("ocl_build_total", "Builds that ended, by result.", poolState),
+		pushes:     counter("ocl_image_push_total", "Pushes of images after the configuration was appended, by result.", poolState),
 		changes:    counter("ocl_config_change_total", "Builds that were asked for because an input of the pool's image changed.", pool),
-		rebuilds:   counter("ocl_build_retries_total", "Attempts of builds that failed for a reason outside of them and were repeated.", pool),
-		duration:   histogram("ocl_build_duration_seconds", "From the begin to the end of builds, by how they ended.", poolState),
-		queued:     histogram("ocl_build_queue_duration_seconds", "From the creation of builds to their begin.", pool),
+		rebuilds:   counter("ocl_build_retries_total", "Build attempts that failed for an external reason and were repeated.", pool),
+		duration:   histogram("ocl_build_duration_seconds", "Duration of builds from start to end, by result.", poolState),
+		queued:     histogram("ocl_build_queue_duration_seconds", "Time from the creation of builds to their start.", pool),
 		pushedFor:  histogram("ocl_image_push_duration_seconds", "How long pushing images took.", poolState),
 		configs:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "mco_mosc_count", Help: "Number of MachineOSConfigs."}),
-		signatures: counter("layerwright_image_signatures_total", "Signings of images, by how they ended. What is signed already counts nothing.", poolState),
+		signatures: counter("layerwright_image_signatures_total", "Signings of images, by result. Images that are signed already are not counted.", poolState),
 		signedFor: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "layerwright_image_signing_duration_seconds", Help: "How long signing images took, with the registry's time.",
 			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30},
 		}, poolState),
-		attestations: counter("layerwright_image_attestations_total", "Attestings of images, by how they ended. What is attested already counts nothing.", poolState),
+		attestations: counter("layerwright_image_attestations_total", "Attestings of images, by result. Images that are attested already are not counted.", poolState),
 		attestedFor: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "layerwright_image_attesting_duration_seconds", Help: "How long attesting images took, with what they were read for and the registry's time.",
 			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 120},
@@ -194,7 +194,7 @@ func (b *Builds) Retried(pool string) {
 	}
 }
 
-// Active reports whether a build of the pool runs.
+// Active records whether a build of the pool runs.
 func (b *Builds) Active(pool string, runs bool) {
 	if b == nil {
 		return

@@ -8,11 +8,11 @@ import (
 
 // Results of an eviction.
 const (
-	// EvictionAccepted is that the pod leaves.
+	// EvictionAccepted means that the pod leaves.
 	EvictionAccepted = "accepted"
-	// EvictionBlocked is that a PodDisruptionBudget keeps it.
+	// EvictionBlocked means that a PodDisruptionBudget keeps it.
 	EvictionBlocked = "blocked"
-	// EvictionRefused is that the API server refuses it for another reason, such as an admission
+	// EvictionRefused means that the API server refuses it for another reason, such as an admission
 	// webhook.
 	EvictionRefused = "refused"
 )

@@ -11,7 +11,7 @@ const (
 	// VerificationPassed and VerificationFailed are what the test said.
 	VerificationPassed = "passed"
 	VerificationFailed = "failed"
-	// VerificationInterrupted is that something else ended it, such as a node that is gone, and
+	// VerificationInterrupted means that something else ended it, such as a node that is gone, and
 	// another Job follows.
 	VerificationInterrupted = "interrupted"
 )

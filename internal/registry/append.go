@@ -72,8 +72,8 @@ type Result struct {
 	Digest v1.Hash
 	// Platforms are its images.
 	Platforms []PlatformResult
-	// Reused is that the repository had the image already, so that nothing was uploaded but tags
-	// that were missing.
+	// Reused reports whether the repository had the image already, so that nothing was uploaded but
+	// tags that were missing.
 	Reused bool
 	// Traffic is what went over the wire to both registries, and Duration how long all of it took.
 	Traffic  wire.Traffic
@@ -94,7 +94,7 @@ type PlatformResult struct {
 	New *int64
 	// Layer describes the configuration layer; its digest is empty where there is none.
 	Layer v1.Descriptor
-	// Replaced is that the content had a configuration layer, which is gone.
+	// Replaced reports whether the content had a configuration layer, which is gone.
 	Replaced bool
 	// NotCopied are layers that may not be distributed. They are part of the image by the URLs that
 	// the content names, as they were; whether the registry takes such an image is for the registry
@@ -147,7 +147,7 @@ type appending struct {
 	list   *source
 	final  artifact
 	pusher *remote.Pusher // logged in, once it has pushed
-	thrift *wire.Thrift
+	cache  *wire.CallCache
 	result Result
 }
 
@@ -160,8 +160,8 @@ type part struct {
 
 // newAppending reads the request's names, before anything is asked.
 func (c *Client) newAppending(request AppendRequest, meter *wire.Meter) (a *appending, err error) {
-	a = &appending{request: request, client: c.metered(meter), thrift: wire.NewThrift()}
-	a.client.transport = a.thrift.Wrap(a.client.transport)
+	a = &appending{request: request, client: c.metered(meter), cache: wire.NewCallCache()}
+	a.client.transport = a.cache.Wrap(a.client.transport)
 	if err := a.addParts(meter); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (a *appending) addParts(meter *wire.Meter) error {
 		p := part{source: a.client, platforms: platforms}
 		if source = cmp.Or(source, a.request.Source); source != nil {
 			p.source = source.metered(meter)
-			p.source.transport = a.thrift.Wrap(p.source.transport)
+			p.source.transport = a.cache.Wrap(p.source.transport)
 		}
 		var err error
 		p.content, err = p.source.pinned(image)
@@ -365,15 +365,15 @@ func (a *appending) push(ctx context.Context) error {
 		return err
 	}
 	if !a.result.Reused {
-		a.thrift.IsAbsent(a.result.Digest.String())
+		a.cache.MarkAbsent(a.result.Digest.String())
 		for _, made := range a.images { // some KB: to ask whether it is there costs as much as to send it
 			if config, err := made.ConfigName(); err == nil {
-				a.thrift.IsAbsent(config.String())
+				a.cache.MarkAbsent(config.String())
 			}
 		}
-		a.learn(ctx, puller)
-		if err := a.trusting(ctx, pinned, func() error {
-			return a.anyhow(func() error { return a.upload(ctx, pinned) })
+		a.readKnownLayers(ctx, puller)
+		if err := a.pushAssumingKnownLayers(ctx, pinned, func() error {
+			return a.uploadWithFallback(func() error { return a.upload(ctx, pinned) })
 		}); err != nil {
 			return err
 		}
@@ -384,17 +384,17 @@ func (a *appending) push(ctx context.Context) error {
 		}
 	}
 	for _, tag := range a.tags {
-		if err := a.trusting(ctx, pinned, func() error { return a.tag(ctx, puller, tag) }); err != nil {
+		if err := a.pushAssumingKnownLayers(ctx, pinned, func() error { return a.tag(ctx, puller, tag) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// anyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login
-// when it asks for a repository that the account may not read, and mounting asks. What can't be
-// mounted can be copied, with the source's credentials.
-func (a *appending) anyhow(upload func() error) error {
+// uploadWithFallback uploads with mounts and then, if need be, without. Some registries refuse the
+// login when it asks for a repository that the account may not read, and mounting asks. Layers that
+// can't be mounted are copied with the source's credentials.
+func (a *appending) uploadWithFallback(upload func() error) error {
 	err := upload()
 	if !failure.IsDenied(err) {
 		return err
@@ -419,16 +419,16 @@ func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	}
 	call := a.client.writing("pushing image", pinned, a.target)
 	err := a.pusher.Push(ctx, pinned, a.final)
-	if layer, missed := a.missed(err); missed {
+	if layer, missed := a.undistributableLayer(err); missed {
 		return call.Refuse(call.Unsupported(fmt.Sprintf(
 			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest)))
 	}
 	return call.Fail(err)
 }
 
-// missed reports whether a registry refuses the image for a layer that it has not been given,
-// because that may not be distributed.
-func (a *appending) missed(err error) (v1.Descriptor, bool) {
+// undistributableLayer reports whether a registry refuses the image because of a layer that may not
+// be distributed and was not uploaded.
+func (a *appending) undistributableLayer(err error) (v1.Descriptor, bool) {
 	var answer *transport.Error
 	if !errors.As(err, &answer) || !slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.ManifestBlobUnknownErrorCode

@@ -239,7 +239,7 @@ func TestAnAccountThatMayNotReadTheBaseCopies(t *testing.T) {
 
 	_, err := client(t, func(o *registry.Options) { o.Keychain = distribution.Account{Name: "reader", Password: "x"} }).
 		Append(t.Context(), ordinary(t, content, host+"/os3"))
-	require.ErrorContains(t, err, "it may not be written")
+	require.ErrorContains(t, err, "the registry denies write access")
 	assert.True(t, registry.IsDenied(err))
 }
 

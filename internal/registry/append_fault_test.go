@@ -487,7 +487,7 @@ func TestThePushSecretIsRevokedMidway(t *testing.T) {
 					require.Equal(t, int64(5*3+3), allowed, "five blobs, and the manifest three times")
 					return
 				}
-				require.ErrorContains(t, err, "it may not be written ("+name)
+				require.ErrorContains(t, err, "the registry denies write access ("+name)
 				require.ErrorContains(t, err, "DENIED: the account was disabled")
 				assert.Equal(t, mcfgv1.ReasonPushDenied, fault.Reason(err))
 				s.requireNoHalfImage(t, request)

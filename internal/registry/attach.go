@@ -74,7 +74,7 @@ func (k *AttachmentKind) isLike(layer *v1.Descriptor) bool {
 	return true
 }
 
-// TooLargeError is that something is larger than what is read of attachments of its kind.
+// TooLargeError means that something is larger than what is read of attachments of its kind.
 type TooLargeError struct {
 	// Size is what it has, and Limit what it may have, in bytes.
 	Size, Limit int64
@@ -82,10 +82,10 @@ type TooLargeError struct {
 
 // Error names both.
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("it has %d bytes, and may have %d", e.Size, e.Limit)
+	return fmt.Sprintf("it has %d bytes; the limit is %d", e.Size, e.Limit)
 }
 
-// Check reports whether something can be attached; the error is a TooLargeError.
+// Check returns a TooLargeError if the attachment is too large.
 func (k *AttachmentKind) Check(add Attachment) error {
 	if size := int64(len(add.Content)); size > k.maxSize() {
 		return &TooLargeError{Size: size, Limit: k.maxSize()}
@@ -101,7 +101,7 @@ type Attachment struct {
 	Broken *BrokenError
 }
 
-// BrokenError is that a registry can't give what is attached to an image.
+// BrokenError means that a registry can't give what is attached to an image.
 type BrokenError struct {
 	// Digest is what it should have been.
 	Digest v1.Hash
@@ -460,7 +460,7 @@ func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) 
 		listed := source.index.manifest.Manifests
 		if n := len(listed); n > maxListed {
 			return nil, source.call.Refuse(source.call.Unsupported(fmt.Sprintf(
-				"its index lists %d manifests, and may list %d where each has to be signed; make one of fewer platforms", n, maxListed)))
+				"its index lists %d manifests; the limit is %d where each must be signed: build for fewer platforms", n, maxListed)))
 		}
 		seen := map[v1.Hash]bool{}
 		for i := range listed {

@@ -30,7 +30,7 @@ func (c *Client) CopyLayers(ctx context.Context, request AppendRequest) (wire.Tr
 	if err := a.read(ctx); err != nil {
 		return wire.Traffic{}, err
 	}
-	err = a.anyhow(func() error { return a.copyLayers(ctx) })
+	err = a.uploadWithFallback(func() error { return a.copyLayers(ctx) })
 	return meter.Traffic(), err
 }
 

@@ -19,14 +19,14 @@ type Outcome string
 
 // Outcomes.
 const (
-	// Deleted is that the registry did it.
+	// Deleted means that the registry did it.
 	Deleted Outcome = "Deleted"
-	// Gone is that there was nothing to delete.
+	// Gone means that there was nothing to delete.
 	Gone Outcome = "Gone"
-	// Denied is that the account may not delete. Many may only push: what is left is for the
+	// Denied means that the account may not delete. Many may only push: what is left is for the
 	// registry's administrator.
 	Denied Outcome = "Denied"
-	// Unsupported is that the registry does not delete, or not by tag.
+	// Unsupported means that the registry does not delete, or not by tag.
 	Unsupported Outcome = "Unsupported"
 )
 
@@ -98,8 +98,8 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 	return "", false
 }
 
-// isGoneFromQuay knows that Quay answers 500 when an image has been deleted, or has expired, and is
-// not yet collected.
+// isGoneFromQuay reports whether Quay's 500 means that the image was deleted or has expired, and is
+// not collected yet.
 func isGoneFromQuay(answer *transport.Error) bool {
 	return answer.StatusCode == http.StatusInternalServerError && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.UnknownErrorCode && (strings.Contains(d.Message, "deleted") || strings.Contains(d.Message, "expired"))

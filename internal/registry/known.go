@@ -12,10 +12,9 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/compose"
 )
 
-// learn finds out which layers the repository has, from an image that was there before: no registry
-// deletes the layers of an image that it keeps. A configuration layer that this image lacks is new.
-// What can't be found out is asked for as usual.
-func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
+// readKnownLayers reads which layers the repository has from an image that was there before: no
+// registry deletes the layers of an image that it keeps. Other layers are asked for as usual.
+func (a *appending) readKnownLayers(ctx context.Context, puller *remote.Puller) {
 	before, err := a.client.pinned(a.request.Before)
 	if err != nil || before.Context() != a.target {
 		return
@@ -30,7 +29,7 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 		a.result.Platforms[i].New = sizeWithout(made, known)
 		// Only an append that was interrupted has left it there; sending it again is right then
 		// too.
-		a.thrift.IsAbsent(a.result.Platforms[i].Layer.Digest.String())
+		a.cache.MarkAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
 }
 
@@ -74,15 +73,14 @@ func (a *appending) addLayers(ctx context.Context, puller *remote.Puller, image 
 	}
 }
 
-// trusting pushes with what is known of the repository. Where that fails, the registry may miss a
-// layer all the same, and says so by any code and with any of the manifests: then every layer is
-// asked for, and it is pushed again.
-func (a *appending) trusting(ctx context.Context, pinned name.Digest, push func() error) error {
+// pushAssumingKnownLayers pushes without asking for known layers. If that fails for whatever
+// reason, it asks for every layer and pushes again.
+func (a *appending) pushAssumingKnownLayers(ctx context.Context, pinned name.Digest, push func() error) error {
 	err := push()
 	if err == nil || !a.forgetKnown() || ctx.Err() != nil {
 		return err
 	}
-	if err := a.anyhow(func() error { return a.uploadAll(ctx, pinned) }); err != nil {
+	if err := a.uploadWithFallback(func() error { return a.uploadAll(ctx, pinned) }); err != nil {
 		return err
 	}
 	return push()

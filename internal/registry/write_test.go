@@ -35,15 +35,15 @@ func TestCanPush(t *testing.T) {
 	}{
 		"an account that may only pull": {
 			login: func(o *registry.Options) { o.Keychain = puller },
-			want:  `it may not be written (403 Forbidden, DENIED: account pull may pull but not push); check that the push secret's account for "` + host + `" may push it`,
+			want:  `the registry denies write access (403 Forbidden, DENIED: account pull may pull but not push); check that the push secret's account for "` + host + `" may push it`,
 		},
 		"a wrong password": {
 			login: func(o *registry.Options) { o.Keychain = distribution.Account{Name: "push", Password: "wrong"} },
-			want:  `it may not be written (401 Unauthorized, UNAUTHORIZED: authentication required); check that the push secret's account`,
+			want:  `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); check that the push secret's account`,
 		},
 		"no credentials": {
 			login: func(o *registry.Options) { o.Keychain = logins{} },
-			want:  `it may not be written (401 Unauthorized, UNAUTHORIZED: authentication required); the push secret has no credentials for "` + host + `"`,
+			want:  `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); the push secret has no credentials for "` + host + `"`,
 		},
 	}
 	for name, tt := range tests {
@@ -125,7 +125,7 @@ func TestTag(t *testing.T) {
 	assert.Equal(t, mcfgv1.ReasonImageNotFound, fault.Reason(err))
 
 	err = client(t, func(o *registry.Options) { o.Keychain = puller }).Tag(t.Context(), pinned, "other")
-	require.ErrorContains(t, err, `tagging image "`+host+`/os:other": it may not be written`)
+	require.ErrorContains(t, err, `tagging image "`+host+`/os:other": the registry denies write access`)
 	assert.Equal(t, mcfgv1.ReasonPushDenied, fault.Reason(err))
 }
 

@@ -328,15 +328,15 @@ func (s *statement) about() string {
 // opened is what one of those has stated in an attachment; nil where none of them has.
 func opened(ctx context.Context, layer registry.Attachment, by ...authority) *statement {
 	for _, one := range by {
-		if said, err := one.hasStated(ctx, layer); err == nil {
+		if said, err := one.verifyStatement(ctx, layer); err == nil {
 			return said
 		}
 	}
 	return nil
 }
 
-// hasStated is what is stated in a layer with the key; an error says why nothing is.
-func (k *PublicKey) hasStated(ctx context.Context, layer registry.Attachment) (*statement, error) {
+// verifyStatement returns what is stated in a layer with the key, or why that is not valid.
+func (k *PublicKey) verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error) {
 	envelope, err := readEnvelope(layer.Content)
 	if err != nil || envelope.PayloadType != inTotoPayload {
 		return nil, errors.New("it is no envelope of a statement")
@@ -375,10 +375,10 @@ func readEnvelope(content []byte) (*dsse.Envelope, error) {
 	return envelope, json.Unmarshal(read.Signatures, &envelope.Signatures)
 }
 
-// hasStated is what is stated in a layer by the identity; an error says why nothing is.
-func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*statement, error) {
+// verifyStatement returns what is stated in a layer by the identity, or why that is not valid.
+func (i *Identity) verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error) {
 	leaf, err := i.certified(layer, func(body []byte, certificate *x509.Certificate) error {
-		return isEnvelopeRecord(body, layer.Content, certificate)
+		return checkEnvelopeRecord(body, layer.Content, certificate)
 	})
 	if err != nil {
 		return nil, err
@@ -387,7 +387,7 @@ func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*s
 	if err != nil {
 		return nil, fmt.Errorf("the certificate's key: %w", err)
 	}
-	return key.hasStated(ctx, layer)
+	return key.verifyStatement(ctx, layer)
 }
 
 // VerifyAttestation is what trusted keys have stated about an image, which has to be named by its

@@ -202,7 +202,7 @@ func TestIgnoredAttestations(t *testing.T) {
 		// attack changes what is attached to an image that has been attested.
 		attack func(w *world, image string)
 		want   string
-		// repaired is that attesting it again helps: where nothing of ours is left.
+		// repaired reports whether attesting it again helps: where nothing of ours is left.
 		repaired bool
 	}{
 		"the tag is deleted": {func(w *world, image string) { w.removeAttestations(image) }, "it has none", true},

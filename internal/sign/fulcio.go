@@ -215,12 +215,12 @@ func expired(token string, now time.Time) string {
 	return ""
 }
 
-// WaitForKey is that a key can't be used now.
+// WaitForKey means that a key can't be used now.
 func WaitForKey(err error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
 }
 
-// InvalidKey is that a key can't be used, however long someone waits.
+// InvalidKey means that a key can't be used, however long someone waits.
 func InvalidKey(err error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonInvalidKey, recheck, err)
 }

@@ -34,11 +34,11 @@ var (
 
 // Errors of what was signed without a key.
 var (
-	// errNoCertificate is that there is a signature, and no certificate with it.
+	// errNoCertificate means that there is a signature, and no certificate with it.
 	errNoCertificate = errors.New("it has no certificate")
-	// errUnknownLog is that a log has seen a signature whose key no one trusts.
+	// errUnknownLog means that a log has seen a signature whose key no one trusts.
 	errUnknownLog = errors.New("its log is not trusted")
-	// errOutlived is that the log saw a signature when its certificate was not valid.
+	// errOutlived means that the log saw a signature when its certificate was not valid.
 	errOutlived = errors.New("the certificate was not valid when the log saw the signature")
 )
 
@@ -131,14 +131,14 @@ func IsEmail(subject string) bool {
 	return strings.Contains(subject, "@") && !strings.Contains(subject, "://")
 }
 
-// hasSigned tells why a layer is not signed by the identity; nil where it is.
-func (i *Identity) hasSigned(layer signatureLayer) error {
+// verifySignature returns why a layer is not signed by the identity, nil if it is.
+func (i *Identity) verifySignature(layer signatureLayer) error {
 	signed := decoded(layer)
 	if signed == nil {
 		return errNoSignature
 	}
 	leaf, err := i.certified(layer, func(body []byte, certificate *x509.Certificate) error {
-		return isHashedRecord(body, layer.Content, signed, certificate)
+		return checkHashedRecord(body, layer.Content, signed, certificate)
 	})
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) 
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: i.roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
 	}); err != nil {
-		return fmt.Errorf("no trusted root stands for the certificate: %w", err)
+		return fmt.Errorf("the certificate does not chain to a trusted root: %w", err)
 	}
 	issuer, err := issuerOf(leaf)
 	if err != nil {

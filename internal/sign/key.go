@@ -35,15 +35,15 @@ const Hash = crypto.SHA256
 
 // Errors of private keys.
 var (
-	// ErrNoKey is that what should be a private key is none that cosign can read.
+	// ErrNoKey means that what should be a private key is none that cosign can read.
 	ErrNoKey = errors.New("it is no private key as `cosign generate-key-pair` writes them")
-	// ErrPassword is that the password does not open the private key.
+	// ErrPassword means that the password does not open the private key.
 	ErrPassword = errors.New("the password does not open it")
-	// errNoSignature is that an annotation has no signature.
+	// errNoSignature means that an annotation has no signature.
 	errNoSignature = errors.New("it has no signature")
-	// errNotBy is that a key has not made a signature.
+	// errNotBy means that a key has not made a signature.
 	errNotBy = errors.New("it is by another key")
-	// ErrKeyType is that nodes can't verify what the key signs.
+	// ErrKeyType means that nodes can't verify what the key signs.
 	ErrKeyType = errors.New("nodes verify ECDSA and RSA alone")
 )
 
@@ -216,8 +216,8 @@ func (k *PublicKey) Verifies(message, signed []byte) bool {
 	return k.verifier.VerifySignature(bytes.NewReader(signed), bytes.NewReader(message)) == nil
 }
 
-// hasSigned tells why a layer is not signed with the key; nil where it is.
-func (k *PublicKey) hasSigned(layer signatureLayer) error {
+// verifySignature returns why a layer is not signed with the key, nil if it is.
+func (k *PublicKey) verifySignature(layer signatureLayer) error {
 	signed := decoded(layer)
 	switch {
 	case signed == nil:

@@ -65,7 +65,7 @@ func TestKeysOfSecrets(t *testing.T) {
 	}{
 		"a pair":                        {newSecret(good()), "", ""},
 		"without the public key":        {newSecret(without(good(), sign.SecretPublicKey)), "", ""},
-		"no secret":                     {nil, mcfgv1alpha1.ReasonWaitingForKey, `the secret "signing-key" in namespace "layerwright" has the signing key: it does not exist`},
+		"no secret":                     {nil, mcfgv1alpha1.ReasonWaitingForKey, `no signing key in secret "signing-key" in namespace "layerwright": it does not exist`},
 		"an empty secret":               {newSecret(nil), mcfgv1alpha1.ReasonWaitingForKey, "it has no cosign.key"},
 		"no password":                   {newSecret(without(good(), sign.SecretPassword)), mcfgv1alpha1.ReasonInvalidKey, "cosign.password of the secret \"signing-key\" in namespace \"layerwright\" can't be used: it is missing"},
 		"another password":              {newSecret(with(good(), sign.SecretPassword, []byte("battery staple"))), mcfgv1alpha1.ReasonInvalidKey, "the password does not open it"},

@@ -47,7 +47,7 @@ type Keyless struct {
 	rekor   rekor
 
 	// asking is for Fulcio, and mu for current.
-	asking  Together[*certificate]
+	asking  SharedCall[*certificate]
 	mu      sync.Mutex
 	current *certificate
 	refused *refusal
@@ -60,7 +60,7 @@ const (
 	maxPause   = time.Hour
 )
 
-// refusal is that what the log has answered was not accepted.
+// refusal means that what the log has answered was not accepted.
 type refusal struct {
 	err error
 	// by is the identity that did not accept it. Another one, with other files, may.
@@ -115,7 +115,7 @@ func (k *Keyless) identity() (*Identity, error) {
 	}
 	identity, err := NewIdentity(IdentityOptions{Subject: k.options.Subject, Issuer: k.options.Issuer, Roots: roots, LogKeys: keys})
 	if err != nil {
-		return nil, InvalidKey(fmt.Errorf("the files %q and %q are whom to trust: %w", k.options.RootsFile, k.options.LogKeyFile, err))
+		return nil, InvalidKey(fmt.Errorf("no usable signing identity from the files %q and %q: %w", k.options.RootsFile, k.options.LogKeyFile, err))
 	}
 	return identity, nil
 }
@@ -124,10 +124,10 @@ func (k *Keyless) identity() (*Identity, error) {
 func readFile(path, content string) ([]byte, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the administrator names it
 	if err != nil {
-		return nil, WaitForKey(fmt.Errorf("the file %q has %s: %w", path, content, err))
+		return nil, WaitForKey(fmt.Errorf("the file %q must have %s: %w", path, content, err))
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return nil, WaitForKey(fmt.Errorf("the file %q has %s: it is empty", path, content))
+		return nil, WaitForKey(fmt.Errorf("the file %q must have %s: it is empty", path, content))
 	}
 	return text, nil
 }
@@ -145,7 +145,7 @@ func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) 
 		return signatureLayer{
 			Content: content, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
 		}, r, err
-	}, identity, identity.hasSigned)
+	}, identity, identity.verifySignature)
 	return layer.Annotations, err
 }
 
@@ -159,7 +159,7 @@ func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) 
 		r, err := newEnvelopeRecord(layer.Content, c.pem)
 		return layer, r, err
 	}, identity, func(layer signatureLayer) error {
-		_, err := identity.hasStated(ctx, layer)
+		_, err := identity.verifyStatement(ctx, layer)
 		return err
 	})
 }
@@ -170,7 +170,7 @@ func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) 
 func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
 	identity *Identity, verify func(signatureLayer) error,
 ) (signatureLayer, error) {
-	if err := k.isRefused(identity); err != nil {
+	if err := k.activeRefusal(identity); err != nil {
 		return signatureLayer{}, err
 	}
 	var problem error
@@ -205,7 +205,7 @@ func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certif
 
 // refuse is the error of an answer of the log that is not accepted. It stays for a while.
 func (k *Keyless) refuse(identity *Identity, problem error) error {
-	err := fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem)
+	err := fmt.Errorf("the answer of the transparency log %q is not accepted: %w", k.rekor.url, problem)
 	r := &refusal{by: identity.options, pause: firstPause}
 	if errors.Is(problem, errUnknownLog) {
 		r.err = InvalidKey(fmt.Errorf("%w; write the public key that it has now (%s%s) into the file %q, beside the one before",
@@ -233,12 +233,13 @@ func (k *Keyless) accept() {
 	k.refused = nil
 }
 
-// isRefused is the error of the log's last answer, while nothing is to be written to it.
-func (k *Keyless) isRefused(identity *Identity) error {
+// activeRefusal returns the error of the log's last answer while nothing may be written to it, else
+// nil.
+func (k *Keyless) activeRefusal(identity *Identity) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r := k.refused; r != nil && reflect.DeepEqual(r.by, identity.options) && k.options.Clock.Now().Before(r.until) {
-		return fmt.Errorf("%w; nothing is written to it before %s, unless the files change", r.err, utc(r.until))
+		return fmt.Errorf("%w; the next try is at %s, or when the files change", r.err, utc(r.until))
 	}
 	return nil
 }

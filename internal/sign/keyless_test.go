@@ -217,7 +217,7 @@ func TestWhoIsNotTheIdentity(t *testing.T) {
 		"another subject":        {func(o *sign.IdentityOptions) { o.Subject = "other@example.com" }, `the certificate is for ["builder@example.com"], not for "other@example.com"`},
 		"a part of the subject":  {func(o *sign.IdentityOptions) { o.Subject = "uilder@example.com" }, "not for"},
 		"another issuer":         {func(o *sign.IdentityOptions) { o.Issuer = "https://evil.example.com" }, `not "https://evil.example.com"`},
-		"another root":           {func(o *sign.IdentityOptions) { o.Roots = rotated.authority.Roots() }, "no trusted root stands for the certificate"},
+		"another root":           {func(o *sign.IdentityOptions) { o.Roots = rotated.authority.Roots() }, "the certificate does not chain to a trusted root"},
 		"another log":            {func(o *sign.IdentityOptions) { o.LogKeys = other.PublicKey() }, "is not trusted"},
 		"roots that are rotated": {func(o *sign.IdentityOptions) { o.Roots = append(rotated.authority.Roots(), o.Roots...) }, ""},
 		"a log with a new key":   {func(o *sign.IdentityOptions) { o.LogKeys = append(other.PublicKey(), o.LogKeys...) }, ""},
@@ -284,7 +284,7 @@ func TestAttacksOnSignaturesWithoutAKey(t *testing.T) {
 			func(_ *keyless, layer registry.Attachment) registry.Attachment {
 				delete(layer.Annotations, chain)
 				return layer
-			}, "no trusted root stands for the certificate",
+			}, "the certificate does not chain to a trusted root",
 		},
 		"a log's promise that is not its own": {
 			func(k *keyless, layer registry.Attachment) registry.Attachment {
@@ -443,7 +443,7 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 		"roots of another Fulcio": {
 			func(k *keyless) { k.authority.Rotate() },
 			mcfgv1alpha1.ReasonInvalidKey,
-			[]string{"<roots file>", "no trusted root stands for the certificate"},
+			[]string{"<roots file>", "the certificate does not chain to a trusted root"},
 		},
 		"Fulcio is down": {
 			func(k *keyless) {
@@ -574,7 +574,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 			fault.Terminal, "does not take the signature: 400 Bad Request: error processing entry",
 		},
 		"its answer is none":        {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, "<html>")) }, fault.Transient, "its answer is not one entry"},
-		"its answer has no promise": {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, `{"a":{}}`)) }, fault.Terminal, "would not be accepted"},
+		"its answer has no promise": {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, `{"a":{}}`)) }, fault.Terminal, "is not accepted"},
 		"it has the entry and does not say where": {
 			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "did not answer where",
 		},
@@ -595,7 +595,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 				before, err := json.Marshal(k.log.First())
 				require.NoError(k.t, err)
 				k.log.Answering(answering(http.StatusCreated, string(before)))
-			}, fault.Terminal, "would not be accepted: the log's entry is about another signature",
+			}, fault.Terminal, "is not accepted: the log's entry is about another signature",
 		},
 		"it is another log": {
 			func(k *keyless) {
@@ -651,7 +651,7 @@ func TestAnOutdatedKeyOfTheLogMakesOneEntry(t *testing.T) {
 		refused(image)
 		refused(other)
 		_, err := sign.NewSigner(k.keys).Attest(t.Context(), k.client, image, sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: []byte("{}")})
-		require.ErrorContains(t, err, "nothing is written to it before "+k.clock.Now().UTC().Format("2006"))
+		require.ErrorContains(t, err, "the next try is at "+k.clock.Now().UTC().Format("2006"))
 		assert.Equal(t, 1, k.log.Len())
 	}
 	k.clock.SetTime(k.clock.Now().Add(time.Minute))

@@ -233,10 +233,10 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 		"refuses":                  {mode: "denied", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"Code: 403. Errors: * permission denied for <TEST_TOKEN>", "https://REDACTED@vault:8200", "credentials that may use the key"}},
 		"does not answer":          {mode: "hang", with: func(o *kmskey.Options) { o.Timeout = 50 * time.Millisecond }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"has not answered within 50ms", "reaches it"}},
 		"crashes":                  {mode: "crash", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: exit status 3: panic: with <TEST_TOKEN>"}},
-		"says something else":      {mode: "garbage", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"the program sigstore-kms-test gives what is no answer"}},
-		"says too much":            {mode: "endless", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives what is no answer"}},
+		"says something else":      {mode: "garbage", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"the program sigstore-kms-test gives no valid answer"}},
+		"says too much":            {mode: "endless", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives no valid answer"}},
 		"says nothing":             {mode: "empty", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives no public key"}},
-		"has something for a key":  {mode: "noKey", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives what is no public key"}},
+		"has something for a key":  {mode: "noKey", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives no valid public key"}},
 		"the program can't be run": {with: func(o *kmskey.Options) { o.LookPath = func(string) (string, error) { return os.DevNull, nil } }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: ", "permission denied"}},
 	}
 	for name, tt := range tests {
@@ -316,7 +316,7 @@ func TestServiceThatRotatesItsKey(t *testing.T) {
 	s.exchange(newECDSA(t))
 	image := w.push("os/worker", "one")
 	_, err = sign.NewSigner(keys).Sign(t.Context(), w.client, image)
-	require.ErrorContains(t, err, "the service has another key")
+	require.ErrorContains(t, err, "the key of the service has changed")
 	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
 	signed, err := sign.NewSigner(keys).Sign(t.Context(), w.client, image)
 	require.NoError(t, err, "it is asked for the new one at once")
@@ -347,7 +347,7 @@ func TestTrustedKeysBesideThatOfAService(t *testing.T) {
 	options.TrustedFile = file
 	keys := kmskey.New(options)
 	_, err := keys.Trusted(t.Context())
-	require.ErrorContains(t, err, "of --signing-trusted-keys has the keys that are trusted beside", "a file that is lost takes no key from nodes")
+	require.ErrorContains(t, err, "of --signing-trusted-keys, with the keys trusted besides", "a file that is lost takes no key from nodes")
 	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
 
 	write := func(text []byte) { require.NoError(t, os.WriteFile(file, text, 0o600)) }
@@ -373,7 +373,7 @@ func TestAServiceThatSignsAsNodesDoNotVerify(t *testing.T) {
 	w, s := newWorld(t), newService(t, "sha384")
 	image := w.push("os/worker", "one")
 	_, err := sign.NewSigner(s.keys()).Sign(t.Context(), w.client, image)
-	require.ErrorContains(t, err, "what it signs nodes can't verify")
+	require.ErrorContains(t, err, "nodes can't verify its signatures")
 	assert.Equal(t, mcfgv1alpha1.ReasonInvalidKey, fault.Reason(err))
 	there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
 	require.NoError(t, err)

@@ -89,8 +89,8 @@ func newHashedRecord(content, signed, certificate []byte) (record, error) {
 	return record{APIVersion: hashedRecordVersion, Kind: hashedRecordKind, Spec: spec}, err
 }
 
-// isHashedRecord tells why a record is not that of a signature; nil where it is.
-func isHashedRecord(body, content, signed []byte, certificate *x509.Certificate) error {
+// checkHashedRecord returns why a record is not that of a signature, nil if it is.
+func checkHashedRecord(body, content, signed []byte, certificate *x509.Certificate) error {
 	var h hashedRecord
 	if err := readRecord(body, hashedRecordKind, hashedRecordVersion, &h); err != nil {
 		return err
@@ -135,9 +135,9 @@ func newEnvelopeRecord(envelope, certificate []byte) (record, error) {
 	return record{APIVersion: envelopeRecordVersion, Kind: envelopeRecordKind, Spec: spec}, err
 }
 
-// isEnvelopeRecord tells why a record is not that of an envelope, with the signatures in it; nil
-// where it is.
-func isEnvelopeRecord(body, envelope []byte, certificate *x509.Certificate) error {
+// checkEnvelopeRecord returns why a record is not that of an envelope with its signatures, nil if
+// it is.
+func checkEnvelopeRecord(body, envelope []byte, certificate *x509.Certificate) error {
 	var e envelopeRecord
 	if err := readRecord(body, envelopeRecordKind, envelopeRecordVersion, &e); err != nil {
 		return err

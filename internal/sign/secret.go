@@ -192,7 +192,7 @@ func (s *SecretKeys) load(secret *corev1.Secret) (*Key, error) {
 
 func (s *SecretKeys) missing(why error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck,
-		fmt.Errorf("the secret %q in namespace %q has the signing key: %w", s.options.Secret.Name, s.options.Secret.Namespace, why))
+		fmt.Errorf("no signing key in secret %q in namespace %q: %w", s.options.Secret.Name, s.options.Secret.Namespace, why))
 }
 
 func (s *SecretKeys) invalid(field string, why error) error {

@@ -421,8 +421,8 @@ func TestRegistriesThatFail(t *testing.T) {
 		"not at all":               {refuse(http.StatusServiceUnavailable, http.MethodGet), "503", true, fault.Transient},
 		"when written to":          {refuse(http.StatusBadGateway, http.MethodPut), "502", false, fault.Transient},
 		"too many requests":        {refuse(http.StatusTooManyRequests, http.MethodGet), "asked for a pause", true, fault.Transient},
-		"no right to push":         {refuse(http.StatusForbidden, http.MethodPost), "it may not be written", false, fault.Terminal},
-		"no right to pull":         {refuse(http.StatusUnauthorized, http.MethodGet), "it may not be pulled", true, fault.Terminal},
+		"no right to push":         {refuse(http.StatusForbidden, http.MethodPost), "the registry denies write access", false, fault.Terminal},
+		"no right to pull":         {refuse(http.StatusUnauthorized, http.MethodGet), "the registry denies read access", true, fault.Terminal},
 		"signatures can't be read": {failingFor(".sig"), "500", true, fault.Transient},
 	}
 	for name, tt := range tests {
@@ -580,10 +580,10 @@ func TestAnIndexThatListsTooMuch(t *testing.T) {
 	tooMany := list(101)
 	w.pushes()
 	_, err := ours().Signer().Sign(t.Context(), w.client, tooMany)
-	require.ErrorContains(t, err, fmt.Sprintf("reading image %q: its index lists 101 manifests, and may list 100", tooMany))
+	require.ErrorContains(t, err, fmt.Sprintf("reading image %q: its index lists 101 manifests; the limit is 100", tooMany))
 	assert.True(t, fault.IsTerminal(err))
 	assert.Empty(t, w.pushes())
-	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), tooMany), "may list 100")
+	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), tooMany), "the limit is 100")
 }
 
 // raw is an index as it is.

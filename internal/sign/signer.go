@@ -206,8 +206,8 @@ func (s subject) payload() payload {
 	return p
 }
 
-// isIn reports whether a payload, whose signature has been verified, is about the subject.
-func (s subject) isIn(content []byte) error {
+// checkPayload returns why a verified payload is not about the subject, nil if it is.
+func (s subject) checkPayload(content []byte) error {
 	var p payload
 	if err := json.Unmarshal(content, &p); err != nil || p.Critical.Type != payloadType {
 		return errors.New("it is no payload of a signature of an image")
@@ -238,10 +238,10 @@ func decoded(layer signatureLayer) []byte {
 type authority interface {
 	// ID identifies it, in at most 64 characters.
 	ID() string
-	// hasSigned tells why a layer is not signed by it; nil where it is.
-	hasSigned(layer signatureLayer) error
-	// hasStated is what it has stated in a layer; an error says why nothing is.
-	hasStated(ctx context.Context, layer registry.Attachment) (*statement, error)
+	// verifySignature returns why a layer is not signed by it, nil if it is.
+	verifySignature(layer signatureLayer) error
+	// verifyStatement returns what it has stated in a layer, or why that is not valid.
+	verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error)
 }
 
 // signedBy is the first signature of the subject by one of them, and whose it is; a negative number
@@ -249,7 +249,7 @@ type authority interface {
 func signedBy(there []signatureLayer, about subject, by []authority) (int, authority) {
 	for i, layer := range there {
 		for _, one := range by {
-			if one.hasSigned(layer) == nil && about.isIn(layer.Content) == nil {
+			if one.verifySignature(layer) == nil && about.checkPayload(layer.Content) == nil {
 				return i, one
 			}
 		}

@@ -117,7 +117,7 @@ func verifyOne(ctx context.Context, images Registry, by []authority, image strin
 		return nil, rejected(image, errors.New("it has no signature"))
 	}
 	if damaged := broken(there); len(damaged) > 0 { // nodes read all of them before they look at one
-		return nil, rejected(image, fmt.Errorf("nodes refuse it for what is attached to it: %w; sign it again", damaged[0].Broken))
+		return nil, rejected(image, fmt.Errorf("nodes refuse it because one of its signatures can't be read: %w; sign it again", damaged[0].Broken))
 	}
 	if _, one := signedBy(there, about, by); one != nil {
 		return one, nil
@@ -131,9 +131,9 @@ func whyNot(there []signatureLayer, about subject, by []authority) error {
 	var certified error
 	for _, layer := range there {
 		for _, one := range by {
-			err := one.hasSigned(layer)
+			err := one.verifySignature(layer)
 			if err == nil {
-				return fmt.Errorf("a trusted key has signed something else: %w", about.isIn(layer.Content))
+				return fmt.Errorf("a trusted key has signed something else: %w", about.checkPayload(layer.Content))
 			}
 			if identity, is := one.(*Identity); is && certified == nil && !errors.Is(err, errNoCertificate) {
 				certified = fmt.Errorf("none of its signatures is by %s: %w", identity, err)
@@ -147,5 +147,5 @@ func whyNot(there []signatureLayer, about subject, by []authority) error {
 }
 
 func rejected(image string, why error) error {
-	return fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%q is not to be trusted: %w", image, why))
+	return fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%q is not trusted: %w", image, why))
 }

@@ -47,7 +47,7 @@ type Build struct {
 // for good, a Waiting one explains what the stage waits for, a Transient one says Retrying. A build
 // in a final stage has nothing to add.
 func (b Build) WithError(err error) Build {
-	if err == nil || isNoNews(err) || b.Stage.IsFinal() {
+	if err == nil || isUninformative(err) || b.Stage.IsFinal() {
 		return b
 	}
 	b.Message = fault.Message(err)

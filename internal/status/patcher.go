@@ -19,8 +19,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// lastWords is the time that a reconcile which used up its own has to write its status.
-const lastWords = 5 * time.Second
+// statusWriteTimeout is the time to write status for a reconcile that used up its own.
+const statusWriteTimeout = 5 * time.Second
 
 // Patcher writes the status of one object once, at the end of one reconcile. It knows the object as
 // it was read.
@@ -90,7 +90,7 @@ func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err e
 		log.V(4).Info("Status not written, the object is gone")
 		return Result(res, err)
 	case !apierrors.IsConflict(writeErr):
-		return ctrl.Result{}, unwritten(err, writeErr)
+		return ctrl.Result{}, joinWriteError(err, writeErr)
 	case fault.IsTransient(err) && !isTerminal(err):
 		return Result(res, err)
 	default:
@@ -206,14 +206,14 @@ func statusPatch(original, obj Object) ([]byte, error) {
 // that is told to end gets none: it may no longer be the leader.
 func writeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		return context.WithTimeout(context.WithoutCancel(ctx), statusWriteTimeout)
 	}
 	return context.WithCancel(ctx)
 }
 
-// unwritten joins the error of the reconcile with that of the write, such that the whole is tried
-// again.
-func unwritten(err, writeErr error) error {
+// joinWriteError joins the error of the reconcile with that of the write so that the reconcile is
+// repeated.
+func joinWriteError(err, writeErr error) error {
 	if errors.Is(err, reconcile.TerminalError(nil)) { // controller-runtime would find it in a join, and give up
 		return fmt.Errorf("%s; %w", err.Error(), writeErr)
 	}

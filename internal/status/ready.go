@@ -112,7 +112,7 @@ func StateOf(conditions []metav1.Condition) State {
 //     an error proves nothing new to be good;
 //   - a conflict, and the end of the process, say nothing about the object.
 func (s Summary) WithError(err error, last State) Summary {
-	if err == nil || isNoNews(err) {
+	if err == nil || isUninformative(err) {
 		return s
 	}
 	isBad := s.State == StateStalled || s.State == StateFailing
@@ -132,8 +132,8 @@ func (s Summary) WithError(err error, last State) Summary {
 	return out
 }
 
-// isNoNews reports whether an error says nothing about the object: someone else wrote first, or the
-// process ends.
-func isNoNews(err error) bool {
+// isUninformative reports whether an error says nothing about the object: someone else wrote first,
+// or the process ends.
+func isUninformative(err error) bool {
 	return fault.IsTransient(err) && (apierrors.IsConflict(err) || errors.Is(err, context.Canceled))
 }

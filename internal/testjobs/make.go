@@ -52,7 +52,8 @@ type Run struct {
 	Image, Placeholder string
 	// PullSecret is what images are pulled with; empty for none.
 	PullSecret string
-	// UsersAssigned is that the cluster gives pods a user, as OpenShift does: none is set then.
+	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does: none is set
+	// then.
 	UsersAssigned bool
 	// Node is the node that the pods run on, whatever its taints; empty where the scheduler
 	// chooses one.

@@ -22,11 +22,11 @@ type Phase int
 const (
 	// Running is every phase before an end, also that in which no pod has started.
 	Running Phase = iota
-	// Passed is that the test succeeded.
+	// Passed means that the test succeeded.
 	Passed
-	// Failed is that it did not.
+	// Failed means that it did not.
 	Failed
-	// Interrupted is that something else ended it: it has said nothing about what it tests.
+	// Interrupted means that something else ended it: it has said nothing about what it tests.
 	Interrupted
 )
 
@@ -113,7 +113,7 @@ func (o *Observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 	o.Phase = Interrupted
 	o.Text = "its pod is gone"
 	if job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
-		o.Text += ", as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended"
+		o.Text += ": Kubernetes deletes failed pods with restartPolicy OnFailure; use Never to see how the test ended"
 	}
 	var first *corev1.ContainerStatus
 	isDisrupted := false

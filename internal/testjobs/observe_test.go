@@ -118,7 +118,7 @@ func TestObserve(t *testing.T) {
 		"a pod that Kubernetes has removed": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }),
 			want: Observation{
-				Phase: Interrupted, Ended: &ended, Text: "its pod is gone, as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended",
+				Phase: Interrupted, Ended: &ended, Text: "its pod is gone: Kubernetes deletes failed pods with restartPolicy OnFailure; use Never to see how the test ended",
 			},
 		},
 		"a limit that someone took away meanwhile": {

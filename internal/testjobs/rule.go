@@ -34,7 +34,7 @@ type Rule struct {
 	PullSecret string
 	// Variables are the names of those that Layerwright gives every container.
 	Variables []string
-	// IsPinned is that Layerwright chooses the node that the test runs on.
+	// IsPinned reports whether Layerwright chooses the node that the test runs on.
 	IsPinned bool
 }
 
@@ -65,7 +65,7 @@ const (
 	maxCompletions = 100
 )
 
-const nothingOfTheNode = "a test gets nothing of its node"
+const nothingOfTheNode = "a test must not use its node"
 
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
@@ -106,7 +106,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 		problems = append(problems, field.Forbidden(spec.Child("selector"), "a test has no other pods than its own"))
 	}
 	if job.Spec.ManagedBy != nil {
-		problems = append(problems, field.Forbidden(spec.Child("managedBy"), "the cluster itself runs tests"))
+		problems = append(problems, field.Forbidden(spec.Child("managedBy"), "only the built-in Job controller runs tests"))
 	}
 	if job.Spec.TTLSecondsAfterFinished != nil {
 		problems = append(problems, field.Forbidden(spec.Child("ttlSecondsAfterFinished"), "Layerwright removes the Job of a test when nothing needs it any more"))
@@ -138,10 +138,10 @@ func (r Rule) metadata(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		problems = append(problems, field.Invalid(at.Child("namespace"), meta.Namespace, fmt.Sprintf("tests run in namespace %q; leave it out", r.Namespace)))
 	}
 	if len(meta.OwnerReferences) > 0 {
-		problems = append(problems, field.Forbidden(at.Child("ownerReferences"), "the Job goes with what it tests"))
+		problems = append(problems, field.Forbidden(at.Child("ownerReferences"), "Layerwright deletes the Job with the object that it tests"))
 	}
 	if len(meta.Finalizers) > 0 {
-		problems = append(problems, field.Forbidden(at.Child("finalizers"), "the Job goes with what it tests"))
+		problems = append(problems, field.Forbidden(at.Child("finalizers"), "Layerwright deletes the Job with the object that it tests"))
 	}
 	for child, keys := range map[string]map[string]string{"labels": meta.Labels, "annotations": meta.Annotations} {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -173,7 +173,7 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	problems = append(problems, r.placement(pod, at)...)
 	if strings.HasPrefix(pod.PriorityClassName, systemPriority) {
-		problems = append(problems, field.Forbidden(at.Child("priorityClassName"), "a test pushes nothing of the system off its node"))
+		problems = append(problems, field.Forbidden(at.Child("priorityClassName"), "a test must not preempt system pods"))
 	}
 	if len(pod.ResourceClaims) > 0 {
 		problems = append(problems, field.Forbidden(at.Child("resourceClaims"), nothingOfTheNode))
@@ -221,7 +221,7 @@ func (r Rule) placement(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 		"topologySpreadConstraints": len(pod.TopologySpreadConstraints) > 0, "schedulerName": pod.SchedulerName != "",
 	} {
 		if isUsed {
-			problems = append(problems, field.Forbidden(at.Child(name), "the test runs on the node that it is about"))
+			problems = append(problems, field.Forbidden(at.Child(name), "Layerwright runs the test on the node that it checks"))
 		}
 	}
 	return problems
@@ -259,7 +259,7 @@ func accounts(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 		}
 	}
 	if !hasAccount(pod) && pod.AutomountServiceAccountToken != nil && *pod.AutomountServiceAccountToken {
-		problems = append(problems, field.Forbidden(at.Child("automountServiceAccountToken"), "it takes a serviceAccountName"))
+		problems = append(problems, field.Forbidden(at.Child("automountServiceAccountToken"), "it needs a serviceAccountName"))
 	}
 	return problems
 }
@@ -300,7 +300,7 @@ func (r Rule) volume(pod *corev1.PodSpec, volume *corev1.Volume, at *field.Path)
 			problems = append(problems, r.secret(source.Secret.Name, place.Child("secret", "name"))...)
 		}
 		if source.ServiceAccountToken != nil && !hasAccount(pod) {
-			problems = append(problems, field.Forbidden(place.Child("serviceAccountToken"), "it takes a serviceAccountName"))
+			problems = append(problems, field.Forbidden(place.Child("serviceAccountToken"), "it needs a serviceAccountName"))
 		}
 		source.Secret, source.ServiceAccountToken, source.ConfigMap, source.DownwardAPI, source.ClusterTrustBundle = nil, nil, nil, nil, nil
 		if source != (corev1.VolumeProjection{}) {

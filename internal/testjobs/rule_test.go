@@ -231,7 +231,7 @@ func TestTestCannotChooseTheNode(t *testing.T) {
 		"topologySpreadConstraints": func(p *corev1.PodSpec) { p.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} },
 		"schedulerName":             func(p *corev1.PodSpec) { p.SchedulerName = "mine" },
 	} {
-		require.ErrorContains(t, rule.Check(manifest(pod(change))), "spec.template.spec."+name+": Forbidden: the test runs on the node that it is about")
+		require.ErrorContains(t, rule.Check(manifest(pod(change))), "spec.template.spec."+name+": Forbidden: Layerwright runs the test on the node that it checks")
 	}
 }
 

@@ -46,7 +46,7 @@ func (c *ConfigMap) Policy(ctx context.Context) (*Policy, error) {
 	err := c.reader.Get(ctx, c.name, found)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForTrustPolicy, recheck, fmt.Errorf(
-			"the ConfigMap %q in namespace %q has the trust policy, and does not exist; restore it", c.name.Name, c.name.Namespace))
+			"the ConfigMap %q in namespace %q with the trust policy does not exist; restore it", c.name.Name, c.name.Namespace))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %q: %w", c.name.Name, err)

@@ -45,7 +45,7 @@ func TestThePolicyIsThatOfTheConfigMapNow(t *testing.T) {
 		assert.Positive(t, fault.After(err))
 		assert.Nil(t, policy)
 	}
-	waits(mcfgv1alpha1.ReasonWaitingForTrustPolicy, `the ConfigMap "trust" in namespace "layerwright" has the trust policy, and does not exist`)
+	waits(mcfgv1alpha1.ReasonWaitingForTrustPolicy, `the ConfigMap "trust" in namespace "layerwright" with the trust policy does not exist`)
 
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: policyName.Namespace, Name: policyName.Name}}
 	require.NoError(t, cluster.Create(t.Context(), object))

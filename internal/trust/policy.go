@@ -30,7 +30,8 @@ type Policy struct {
 
 // Demands are what an image has to have beside a signature.
 type Demands struct {
-	// Provenance is that there has to be provenance at all: it is set where any of the others is.
+	// Provenance reports whether there has to be provenance at all: it is set where any of the
+	// others is.
 	Provenance bool
 	// Builders are the runDetails.builder.id of which the provenance has to have one; empty takes
 	// any.
@@ -167,7 +168,7 @@ func (d demandsText) demands(builders []string) (Demands, error) {
 	}
 	if d.RequireProvenance != nil {
 		if !*d.RequireProvenance && out.Provenance {
-			return Demands{}, errors.New("requireProvenance: it can't be false beside builders or notOlderThan, which stand in the provenance")
+			return Demands{}, errors.New("requireProvenance: it must not be false with builders or notOlderThan, which need the provenance")
 		}
 		out.Provenance = *d.RequireProvenance
 	}

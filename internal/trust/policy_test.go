@@ -112,7 +112,7 @@ func TestInvalidPolicies(t *testing.T) {
 		"no public key":              {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: |\n      -----BEGIN PUBLIC KEY-----\n      AAAA\n      -----END PUBLIC KEY-----\n", "publicKeys: reading a public key in a block"},
 		"an age without unit":        {"own:\n  notOlderThan: \"30\"\n", `own: notOlderThan: "30" is no time such as 720h`},
 		"an age below zero":          {"own:\n  notOlderThan: -1h\n", "own: notOlderThan"},
-		"an age of provenance that is not wanted": {"own:\n  notOlderThan: 1h\n  requireProvenance: false\n", "own: requireProvenance: it can't be false"},
+		"an age of provenance that is not wanted": {"own:\n  notOlderThan: 1h\n  requireProvenance: false\n", "own: requireProvenance: it must not be false"},
 		"an empty builder":                        {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: <corp>\n    builders: [\"\"]\n", "builders: an ID is empty"},
 		"the same twice":                          {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: <corp>\n  - repository: quay.io/corp/os\n    publicKeys: <others>\n", "it is there twice"},
 	}

@@ -25,8 +25,8 @@ type provenance struct {
 	} `json:"runDetails"`
 }
 
-// Meet reports whether provenance that someone trusted has signed says what is asked for: one of
-// the predicates has to say all of it. The error says what is wrong with the first of them.
+// Meet returns nil if one of the predicates, which trusted signers have signed, meets all demands;
+// otherwise it returns what is wrong with the first one.
 func (d Demands) Meet(predicates []json.RawMessage, now time.Time) error {
 	if !d.Provenance {
 		return nil
@@ -66,9 +66,9 @@ func (d Demands) meets(predicate json.RawMessage, now time.Time) error {
 	case built == nil:
 		return errors.New("its provenance does not say when it was built")
 	case built.Sub(now) > clockSkew:
-		return fmt.Errorf("it was built at %s, which is yet to come", built.UTC().Format(time.RFC3339))
+		return fmt.Errorf("it was built at %s, which is in the future", built.UTC().Format(time.RFC3339))
 	case now.Sub(*built) > d.NotOlderThan:
-		return fmt.Errorf("it was built at %s, which is longer ago than %s", built.UTC().Format(time.RFC3339), d.NotOlderThan)
+		return fmt.Errorf("it was built at %s, and is older than %s", built.UTC().Format(time.RFC3339), d.NotOlderThan)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (r Rule) Verify(ctx context.Context, images sign.Registry, pinned string, n
 	policy := sign.Policy{r.Trusted.In(repository)}
 	verified, err := policy.Verify(ctx, images, pinned)
 	if fault.IsTerminal(err) && fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned {
-		return Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%w; %s takes %s", err, r.Whose, r.signers()))
+		return Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%w; %s accepts only %s", err, r.Whose, r.signers()))
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -67,7 +67,7 @@ func (r Rule) verifyProvenance(ctx context.Context, policy sign.Policy, images s
 		return err
 	}
 	if err != nil {
-		return fault.NewTerminal(mcfgv1alpha1.ReasonNotTrusted, fmt.Errorf("%q is signed and not to be trusted by %s: %w", pinned, r.Whose, err))
+		return fault.NewTerminal(mcfgv1alpha1.ReasonNotTrusted, fmt.Errorf("%q is signed but not trusted by %s: %w", pinned, r.Whose, err))
 	}
 	return nil
 }

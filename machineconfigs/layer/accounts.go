@@ -46,7 +46,7 @@ func readIDs(t *tree, files ...string) map[string]int {
 	return ids
 }
 
-// errNoAccount is that a name is unknown.
+// errNoAccount means that a name is unknown.
 var errNoAccount = errors.New("is not in the image below, and what passwd adds exists on nodes only: " +
 	"set its number (id) instead of its name, or create it in the Containerfile")
 

@@ -93,7 +93,7 @@ func (c content) read(remote map[string][]byte) (body, error) {
 	return all, nil
 }
 
-// errNotYet is that content is not known before it has been fetched.
+// errNotYet means that content is not known before it has been fetched.
 var errNotYet = errors.New("its content has to be fetched first")
 
 // local gives the content's own bytes, without the base's.

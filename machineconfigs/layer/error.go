@@ -43,7 +43,7 @@ type item struct {
 	// at is where the item is in the MachineConfig.
 	at            string
 	machineConfig string
-	// directory is whether other items can be below it.
+	// directory reports whether other items can be below it.
 	directory bool
 }
 

@@ -25,7 +25,7 @@ type splitter struct {
 	presets string
 	remotes map[string]Remote
 	wanted  map[string]bool
-	// contentFollows is that the image below gets content before the layer is laid over it.
+	// contentFollows reports whether the image below gets content before the layer is laid over it.
 	contentFollows bool
 	// taken is which item of the configuration has a real path, and written which has a path as it
 	// is written.

@@ -54,8 +54,8 @@ type tree struct {
 	nodes map[string]*node
 	// below has the names of nodes, and of directories on the way to nodes, in each directory.
 	below map[string]map[string]bool
-	// quiet is that links of units give way to what the configuration has in their place. Otherwise
-	// that is a clash.
+	// quiet reports whether links of units give way to what the configuration has in their place.
+	// Otherwise that is a clash.
 	quiet   bool
 	clashes []error
 }
@@ -203,7 +203,7 @@ func (t *tree) Read(at string) ([]byte, error) {
 	return slices.Concat(before, data), err
 }
 
-// errNotKept is that the content of a file of the image below is needed before anything can be
+// errNotKept means that the content of a file of the image below is needed before anything can be
 // fetched.
 var errNotKept = errors.New("it is too large to decide by it whether units are enabled")
 

@@ -32,8 +32,8 @@ type Repository struct {
 	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker.
 	// Nodes go by it for the repositories below too.
 	Name string
-	// Below is that those below are meant, and not Name itself: then Name may be a registry's host
-	// alone.
+	// Below reports whether those below are meant, and not Name itself: then Name may be a
+	// registry's host alone.
 	Below bool
 	// Keys are public keys in PEM. While keys are rotated there are two.
 	Keys [][]byte

@@ -73,7 +73,7 @@ func CheckBeside(beside Files, repositories []Repository) error {
 		}
 		for _, r := range repositories {
 			if _, has := known.Docker[r.Name]; has {
-				return fmt.Errorf("%s names %q too, and with two files that do nodes would pull no image at all; put what it says of it into %s, with a MachineConfig",
+				return fmt.Errorf("%s names %q too, and nodes pull no image at all when two files name it; move its settings into %s with a MachineConfig",
 					file, r.Name, RegistryPath)
 			}
 		}

@@ -44,7 +44,7 @@ type TooLargeError struct {
 	Path string
 	// Size and Limit are in bytes.
 	Size, Limit int64
-	// Together is that the limit is for all files that are read at once.
+	// Together reports whether the limit is for all files that are read at once.
 	Together bool
 }
 

@@ -26,8 +26,7 @@ func keeps(path string, a *attrs, size int64) bool {
 	}
 }
 
-// isSecret is about what must not be kept whatever its mode is, with the backups that tools make of
-// it.
+// isSecret reports whether a path is a file with password hashes, or a backup of one.
 func isSecret(path string) bool {
 	name, ok := strings.CutPrefix(path, "etc/")
 	return ok && (strings.HasPrefix(name, "shadow") || strings.HasPrefix(name, "gshadow"))
@@ -41,8 +40,8 @@ func isAccounts(path string) bool {
 	return false
 }
 
-// isSystemd is about the folders that systemd reads on a system that boots (systemd.unit(5),
-// systemd.preset(5)).
+// isSystemd reports whether a path is a unit, a drop-in or a preset that systemd reads at boot
+// (systemd.unit(5), systemd.preset(5)).
 func isSystemd(path string) bool {
 	for _, dir := range []string{"etc/", "usr/lib/", "lib/", "usr/local/lib/", "run/"} {
 		rest, ok := strings.CutPrefix(path, dir+"systemd/")
@@ -57,8 +56,8 @@ func isSystemd(path string) bool {
 	return false
 }
 
-// isConfig is about files of /etc that configuration may be appended to, without the big databases
-// and the keys.
+// isConfig reports whether a path is a file of /etc that configuration may append to. Large
+// databases and keys are not.
 func isConfig(path string) bool {
 	rest, ok := strings.CutPrefix(path, "etc/")
 	if !ok {

@@ -33,10 +33,10 @@ type flags uint8
 const (
 	// implied is a directory that the layer doesn't name, but has entries below.
 	implied flags = 1 << iota
-	// hides is that a whiteout has the name: nothing of what lower layers have there, or below,
+	// hides means that a whiteout has the name: nothing of what lower layers have there, or below,
 	// shows.
 	hides
-	// opaque is that a directory has the marker: nothing of what lower layers have below shows.
+	// opaque means that a directory has the marker: nothing of what lower layers have below shows.
 	opaque
 )
 

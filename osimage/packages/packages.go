@@ -85,7 +85,7 @@ type Database struct {
 // readFunc adds the packages of a database whose files have been copied into a folder.
 type readFunc func(folder string, paths []string, add func(Package) error) error
 
-// BrokenError is that a database cannot be read, now or later.
+// BrokenError means that a database cannot be read, now or later.
 type BrokenError struct {
 	// Path is that of the database in the image.
 	Path string
@@ -101,7 +101,7 @@ func (e *BrokenError) Error() string {
 // Unwrap is what is wrong.
 func (e *BrokenError) Unwrap() error { return e.Err }
 
-// TooLargeError is that a database is larger than any that package managers write.
+// TooLargeError means that a database is larger than any that package managers write.
 type TooLargeError struct {
 	// Path is that of the database in the image, Size and Limit are in bytes.
 	Path        string

@@ -63,8 +63,9 @@ type Agent struct {
 	client  client.Client
 	reader  client.Reader // past the cache
 	events  events.Publisher
-	// heard has something when the Node's annotations have changed since they were read last.
-	heard chan struct{}
+	// annotationEvents has something when the Node's annotations have changed since they were read
+	// last.
+	annotationEvents chan struct{}
 }
 
 // journal outlives the agent and reboots.
@@ -78,14 +79,14 @@ func New(options Options) *Agent {
 	return &Agent{
 		options: options, clock: clock.RealClock{},
 		journal: journalFile{path.Join(options.Root, nodestate.Folder, "journal.json")},
-		files:   nodestate.Open(options.Root), drifts: newWatcher(options.Root), heard: make(chan struct{}, 1),
+		files:   nodestate.Open(options.Root), drifts: newWatcher(options.Root), annotationEvents: make(chan struct{}, 1),
 	}
 }
 
 // Reconcile makes one step, and comes back at once where another may follow.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	select {
-	case <-a.heard: // what is read next has it
+	case <-a.annotationEvents: // what is read next has it
 	default:
 	}
 	n := &corev1.Node{}
@@ -127,13 +128,13 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	defer cancel()
 	switch do.action { //nolint:exhaustive // the others say nothing of what is booted
 	case actionArrive, actionFail, actionForget, actionUndo:
-		if err := a.files.CloseWayBack(); err != nil {
+		if err := a.files.DisarmRollbackTimer(); err != nil {
 			return err
 		}
 	}
 	switch do.action {
 	case actionStage:
-		err := a.whileAsked(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })
+		err := a.pullWhileRequested(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })
 		if err != nil {
 			return errors.Join(err, a.tell(ctx, s, stagingFailed(err)))
 		}
@@ -170,22 +171,22 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	return a.write(ctx, n, s, do)
 }
 
-// errAskedOtherwise ends what is no longer asked for.
-var errAskedOtherwise = errors.New("the Node asks for something else")
+// errTargetChanged ends the pull of an image that the Node wants no longer.
+var errTargetChanged = errors.New("the Node asks for something else")
 
-// whileAsked pulls, and gives up without an error when the Node asks for something else: a registry
-// that hangs must not keep the node from what comes next.
-func (a *Agent) whileAsked(ctx context.Context, s *state, pull func(ctx context.Context) error) error {
+// pullWhileRequested pulls, and gives up without an error when the Node wants something else: a
+// registry that hangs must not keep the node from what comes next.
+func (a *Agent) pullWhileRequested(ctx context.Context, s *state, pull func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		for isAsked := true; isAsked; {
-			isAsked = a.asksFor(ctx, s)
+			isAsked = a.stillRequested(ctx, s)
 		}
-		cancel(errAskedOtherwise)
+		cancel(errTargetChanged)
 	})
 	err := pull(ctx)
-	isOver := errors.Is(context.Cause(ctx), errAskedOtherwise)
+	isOver := errors.Is(context.Cause(ctx), errTargetChanged)
 	cancel(nil)
 	listening.Wait()
 	if isOver {
@@ -194,13 +195,13 @@ func (a *Agent) whileAsked(ctx context.Context, s *state, pull func(ctx context.
 	return err
 }
 
-// asksFor waits until the Node's annotations change, and reports whether they still ask for the
+// stillRequested waits until the Node's annotations change, and reports whether they still want the
 // same. It returns false as well when ctx ends.
-func (a *Agent) asksFor(ctx context.Context, s *state) bool {
+func (a *Agent) stillRequested(ctx context.Context, s *state) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-a.heard:
+	case <-a.annotationEvents:
 	}
 	n := &corev1.Node{}
 	err := wait.PollUntilContextCancel(ctx, firstRetry, true, func(ctx context.Context) (bool, error) {
@@ -236,7 +237,7 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 		if cfg.Image.Digest() == image.Digest() {
 			trust = host.TrustDigest
 		}
-		if err := a.files.LendPolicy(cfg.Content); err != nil {
+		if err := a.files.InstallTemporaryPolicy(cfg.Content); err != nil {
 			return err
 		}
 	}
@@ -270,7 +271,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 			return err
 		}
 	}
-	current, desired, err := a.configs(ctx, &s.wire)
+	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
 	if err != nil {
 		return err
 	}
@@ -290,25 +291,25 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.files.Apply(changes); err != nil {
 		return err
 	}
-	if err := a.files.BreakLive(s.host.Booted.Checkout); err != nil {
+	if err := a.files.RevertLive(s.host.Booted.Checkout); err != nil {
 		return err
 	}
-	if err := a.leaveWayBack(ctx, s, h); err != nil {
+	if err := a.armRollbackTimer(ctx, s, h); err != nil {
 		return err
 	}
 	j.Ready = true
 	return a.journal.write(j)
 }
 
-// leaveWayBack has the host return by itself when it has booted another image and no agent comes up
-// to confirm it, unless the pool wants failed nodes to stay as they are.
-func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
+// armRollbackTimer has the host roll back by itself when no agent confirms the image that it boots
+// next, unless the pool wants failed nodes to stay as they are.
+func (a *Agent) armRollbackTimer(ctx context.Context, s *state, h host.Host) error {
 	pool, err := a.wanted().Pool(ctx)
 	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
 		return err
 	}
-	way := h.WayBack()
-	return a.files.LeaveWayBack(nodestate.WayBack{
+	way := h.RollbackCommands()
+	return a.files.ArmRollbackTimer(nodestate.RollbackTimer{
 		Digest: s.goal().Digest(), After: pool.Spec.RebootPatience(), Booted: way.Booted, Rollback: way.Rollback,
 	})
 }
@@ -321,7 +322,7 @@ func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 		}
 		return a.journal.write(Journal{})
 	}
-	current, prepared, err := a.configs(ctx, &wire{current: s.current, desired: s.journal.Target})
+	current, prepared, err := a.configs(ctx, &nodeAnnotations{current: s.current, desired: s.journal.Target})
 	if err != nil {
 		return err
 	}
@@ -368,7 +369,7 @@ func (a *Agent) apply(s *state) error {
 	if err := a.files.Apply(s.changes); err != nil || !s.policy {
 		return err
 	}
-	return a.files.TakeBackPolicy(s.desired.Image != "", s.liveFiles)
+	return a.files.RemoveTemporaryPolicy(s.desired.Image != "", s.liveFiles)
 }
 
 // fail says on the Node that a person has to change the host, and looks again later. All other

@@ -146,7 +146,7 @@ func TestAHostThatBootsItsImageEarly(t *testing.T) {
 	w.settle()
 	a := w.node().Annotations
 	require.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState])
-	require.Contains(t, a[mcfgv1.AnnotationReason], "the node has booted "+nodestest.Pinned("2"))
+	require.Contains(t, a[mcfgv1.AnnotationReason], "the node booted "+nodestest.Pinned("2"))
 	require.Equal(t, nodestest.Pinned("2"), a[mcfgv1.AnnotationStagedImage], "the controller knows that the node has it")
 	w.target("rendered-2", "2")
 	w.settle()

@@ -18,7 +18,7 @@ import (
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
-// errUnit is that a unit of the host could not be told about a change.
+// errUnit means that a unit of the host could not be told about a change.
 var errUnit = errors.New("the change was applied without a reboot")
 
 // observeLive finds out what a change to an image that the host holds would do to the node, if the
@@ -105,7 +105,7 @@ func (a *Agent) observeStaged(ctx context.Context, s *state) error {
 	if err != nil || pool == nil || pool.Spec.Configuration.Name == "" {
 		return err
 	}
-	current, next, err := a.configs(ctx, &wire{current: s.current, desired: targetWith(pool.Spec.Configuration.Name)})
+	current, next, err := a.configs(ctx, &nodeAnnotations{current: s.current, desired: targetWith(pool.Spec.Configuration.Name)})
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
 	if err := a.files.ApplyLive(booted, next.Checkout, string(goal)); err != nil {
 		return err
 	}
-	current, desired, err := a.configs(ctx, &s.wire)
+	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
 	if err != nil {
 		return err
 	}

@@ -59,10 +59,10 @@ func next(s *state) step {
 	switch {
 	case s.state == "" || !s.hasStaged:
 		return step{action: actionIntroduce, reason: "the agent has started on a node that does not know it"}
-	case s.bootImage != "" && s.bootImage != s.saidBootImage:
+	case s.bootImage != "" && s.bootImage != s.reportedBootImage:
 		return step{action: actionIntroduce, reason: "the node does not say which boot image it was installed from"}
 	case s.isPrepared() && j.Target != s.desired:
-		return step{action: actionUndo, image: j.Image, reason: "the node should have something else than what was prepared"}
+		return step{action: actionUndo, image: j.Image, reason: "the target changed after the node was prepared"}
 	case s.hasRebooted(j.Target) && j.Target != s.desired && j.Target != s.current:
 		return landed(s)
 	case s.desired.Config == "":
@@ -78,9 +78,9 @@ func next(s *state) step {
 // is where the next change begins.
 func landed(s *state) step {
 	if j := &s.journal; j.Image == "" || s.runs(j.Image) {
-		return step{action: actionArrive, target: j.Target, reason: "the node runs what it should have had"}
+		return step{action: actionArrive, target: j.Target, reason: "the node runs a target that is no longer wanted"}
 	}
-	return step{action: actionForget, reason: "the node did not get to what is no longer wanted"}
+	return step{action: actionForget, reason: "the node did not reach its old target, which is no longer wanted"}
 }
 
 // settled is what is left to do on a node that should have what it has.
@@ -93,14 +93,14 @@ func settled(s *state) step {
 		return step{action: actionForget, reason: "the node is back at what it had"}
 	case !s.isThere() && s.liveFiles != nil: // what it has was changed as it ran
 		return changing(s)
-	case !s.isThere() && !hasSaid(s, s.isElsewhere()):
-		return step{action: actionFail, reason: s.isElsewhere()}
+	case !s.isThere() && !hasSaid(s, s.wrongImageReason()):
+		return step{action: actionFail, reason: s.wrongImageReason()}
 	case !s.isThere():
 		return stageAhead(s)
 	case len(s.changes) > 0 || s.policy:
 		return apply(s)
 	case !s.bootsNext(s.goal()) && s.liveFiles != nil && (s.stage == "" || s.stage == s.current.Image):
-		return step{action: actionStage, image: s.goal(), reason: "the node has its files, and would boot something else"}
+		return step{action: actionStage, image: s.goal(), reason: "the node has its files, but its next boot would use another image"}
 	case drifted != "" && !hasSaid(s, drifted):
 		return step{action: actionFail, reason: drifted}
 	case drifted != "":
@@ -114,9 +114,9 @@ func settled(s *state) step {
 
 func apply(s *state) step {
 	if len(s.changes) == 0 {
-		return step{action: actionApply, reason: "the signature policy was lent, and is no longer needed"}
+		return step{action: actionApply, reason: "the temporary signature policy is no longer needed"}
 	}
-	return step{action: actionApply, reason: fmt.Sprintf("the host lacks what no image carries: %s", s.changes)}
+	return step{action: actionApply, reason: fmt.Sprintf("the host lacks configuration that is not in the image: %s", s.changes)}
 }
 
 // stageAhead stages what the controller asks for while the node runs its workload. That the node
@@ -190,12 +190,12 @@ func onward(s *state) step {
 	}
 }
 
-// askForTurn tells the controller that the node can't change as it runs.
+// askForTurn tells the controller that the node needs a drain or reboot.
 func askForTurn(s *state) step {
 	if s.stagedChange == s.change() && s.staged == string(s.goal()) {
 		return step{action: actionNone, reason: "the node waits for a slot: " + s.changeReason()}
 	}
-	return step{action: actionReport, image: s.goal(), reason: "the node can't change as it runs"}
+	return step{action: actionReport, image: s.goal(), reason: "the node needs a drain or reboot"}
 }
 
 // failOnce says that the node is degraded, unless it has said so.
@@ -229,9 +229,9 @@ func isAtWork(state string) bool {
 	return state == mcfgv1.NodeStateWorking || state == mcfgv1.NodeStateRebooting
 }
 
-// isElsewhere says that the host runs something else than it should.
-func (s *state) isElsewhere() string {
-	return fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal())
+// wrongImageReason says which image the host has booted, and which one it should have.
+func (s *state) wrongImageReason() string {
+	return fmt.Sprintf("the node booted %s instead of %s", s.booted(), s.goal())
 }
 
 // booted names what the host has booted.

@@ -23,8 +23,8 @@ func pinned(digit string) mcfgv1.ImageDigestFormat {
 // idle is a node that has, and should have, the target of digit 1.
 func idle(change ...func(*state)) *state {
 	s := &state{
-		wire: wire{current: targetOf("1"), desired: targetOf("1"), hasStaged: true, state: mcfgv1.NodeStateDone},
-		host: host.Status{Booted: deployment("1")}, bootID: "now",
+		nodeAnnotations: nodeAnnotations{current: targetOf("1"), desired: targetOf("1"), hasStaged: true, state: mcfgv1.NodeStateDone},
+		host:            host.Status{Booted: deployment("1")}, bootID: "now",
 	}
 	for _, c := range change {
 		c(s)
@@ -80,10 +80,10 @@ func TestNext(t *testing.T) {
 			idle(func(s *state) { s.bootImage = "9.6.20250826-1" }), actionIntroduce, "", "the node does not say which boot image it was installed from",
 		},
 		"a node that says its boot image": {
-			idle(func(s *state) { s.bootImage, s.saidBootImage = "9.6.20250826-1", "9.6.20250826-1" }), none, "", "nothing is asked for",
+			idle(func(s *state) { s.bootImage, s.reportedBootImage = "9.6.20250826-1", "9.6.20250826-1" }), none, "", "nothing is asked for",
 		},
 		"nothing is asked for":      {idle(), none, "", "nothing is asked for"},
-		"no configuration is known": {&state{wire: wire{state: mcfgv1.NodeStateDone, hasStaged: true}}, none, "", "nothing is asked for"},
+		"no configuration is known": {&state{nodeAnnotations: nodeAnnotations{state: mcfgv1.NodeStateDone, hasStaged: true}}, none, "", "nothing is asked for"},
 
 		"an image is asked for": {idle(func(s *state) { s.stage = nodestest.Pinned("2") }), stage, "2", "the controller asks for it"},
 		"it is staged": {
@@ -119,19 +119,19 @@ func TestNext(t *testing.T) {
 
 		"a person booted another image": {
 			idle(func(s *state) { s.host.Booted = deployment("7") }), fail, "",
-			"the node has booted " + nodestest.Pinned("7") + ", and should have " + nodestest.Pinned("1"),
+			"the node booted " + nodestest.Pinned("7") + " instead of " + nodestest.Pinned("1"),
 		},
 		"it is said once": {
 			idle(func(s *state) {
 				s.host.Booted, s.state = deployment("7"), mcfgv1.NodeStateDegraded
-				s.reason = "the node has booted " + nodestest.Pinned("7") + ", and should have " + nodestest.Pinned("1")
+				s.reason = "the node booted " + nodestest.Pinned("7") + " instead of " + nodestest.Pinned("1")
 			}), none, "", "nothing is asked for",
 		},
 		"a host of no image": {
-			idle(func(s *state) { s.host.Booted = &host.Deployment{} }), fail, "", "the node has booted no image, and should have " + nodestest.Pinned("1"),
+			idle(func(s *state) { s.host.Booted = &host.Deployment{} }), fail, "", "the node booted no image instead of " + nodestest.Pinned("1"),
 		},
-		"node state is lacking":        {idle(lacking), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]"},
-		"a policy is lent for nothing": {idle(func(s *state) { s.policy = true }), actionApply, "", "the signature policy was lent, and is no longer needed"},
+		"node state is lacking":             {idle(lacking), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
+		"a policy is temporary for nothing": {idle(func(s *state) { s.policy = true }), actionApply, "", "the temporary signature policy is no longer needed"},
 		"the journal is of how it got here": {
 			idle(func(s *state) { s.journal = readyFor("1", "before") }), actionForget, "", "the node has arrived",
 		},
@@ -142,14 +142,14 @@ func TestNext(t *testing.T) {
 		}), stage, "2", "the controller asks for it"},
 		"a drift has ended":                    {idle(func(s *state) { s.state = mcfgv1.NodeStateDegraded }), arrive, "", "the node has what it should have"},
 		"it was to change, and no longer is":   {idle(func(s *state) { s.state = mcfgv1.NodeStateWorking }), arrive, "", "the node has what it should have"},
-		"it was prepared, and no longer is to": {idle(holding, prepared), actionUndo, "2", "the node should have something else than what was prepared"},
+		"it was prepared, and no longer is to": {idle(holding, prepared), actionUndo, "2", "the target changed after the node was prepared"},
 		"it was prepared, and the image was replaced": {
-			idle(holding, prepared, func(s *state) { s.desired = targetOf("3") }), actionUndo, "2", "the node should have something else than what was prepared",
+			idle(holding, prepared, func(s *state) { s.desired = targetOf("3") }), actionUndo, "2", "the target changed after the node was prepared",
 		},
 		"it rebooted for what is no longer wanted": {
-			idle(rebooted, func(s *state) { s.host.Booted = deployment("2") }), arrive, "", "the node runs what it should have had",
+			idle(rebooted, func(s *state) { s.host.Booted = deployment("2") }), arrive, "", "the node runs a target that is no longer wanted",
 		},
-		"it did not reach what is no longer wanted": {idle(rebooted), actionForget, "", "the node did not get to what is no longer wanted"},
+		"it did not reach what is no longer wanted": {idle(rebooted), actionForget, "", "the node did not reach its old target, which is no longer wanted"},
 
 		"the journal is of the update before":      {moving(func(s *state) { s.journal = readyFor("1", "before") }), stage, "2", "the node's turn has come"},
 		"it has a slot without staging":            {moving(), stage, "2", "the node's turn has come"},
@@ -157,7 +157,7 @@ func TestNext(t *testing.T) {
 		"it has a slot for what ran before":        {moving(func(s *state) { s.host.Rollback = deployment("2") }), drain, "2", "the image is on the host"},
 		"the drain was for another target":         {moving(holding, atWork, drained, func(s *state) { s.desired = targetOf("3"); s.host.Staged = deployment("3") }), drain, "3", "the image is on the host"},
 		"it is being drained":                      {moving(holding, atWork), none, "", "the controller drains the node"},
-		"what runs lacks something before it goes": {moving(holding, lacking), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]"},
+		"what runs lacks something before it goes": {moving(holding, lacking), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
 		"it is drained":                            {moving(holding, atWork, drained), actionPrepare, "2", "the node is drained"},
 		"it was killed while it prepared":          {moving(holding, atWork, drained, prepared, func(s *state) { s.journal.Ready = false }), actionPrepare, "2", "the node is drained"},
 		"the journal was lost":                     {moving(holding, atWork, drained, prepared, func(s *state) { s.journal = Journal{} }), actionPrepare, "2", "the node is drained"},
@@ -165,10 +165,10 @@ func TestNext(t *testing.T) {
 		"the rollback is not queued any more":      {moving(atWork, drained, prepared, func(s *state) { s.host.Rollback = deployment("2") }), actionPrepare, "2", "the node is drained"},
 		"the rollback is queued":                   {moving(atWork, drained, prepared, func(s *state) { s.host.Rollback, s.host.RollbackQueued = deployment("2"), true }), actionReboot, "", "to boot " + nodestest.Pinned("2") + " with rendered-2"},
 		"it has rebooted":                          {moving(rebooted, func(s *state) { s.host.Booted = deployment("2") }), arrive, "", "the node runs what it should"},
-		"it has rebooted, and lacks node state":    {moving(rebooted, lacking, func(s *state) { s.host.Booted = deployment("2") }), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]"},
+		"it has rebooted, and lacks node state":    {moving(rebooted, lacking, func(s *state) { s.host.Booted = deployment("2") }), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
 		"it came back with the old image":          {moving(rebooted), fail, "", "the node came back with " + nodestest.Pinned("1") + " instead of " + nodestest.Pinned("2")},
 		"it came back without kernel arguments":    {moving(rebooted, func(s *state) { s.host.Booted, s.arguments.add = deployment("2"), []string{"nosmt"} }), fail, "", "the node came back with other kernel arguments than those of rendered-2"},
-		"it failed, and node state is taken back":  {moving(failed, lacking), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]"},
+		"it failed, and node state is taken back":  {moving(failed, lacking), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
 		"it failed":                            {moving(failed, atWork), fail, "", "the node came back with 1"},
 		"a person asks for another try":        {moving(failed), actionForget, "", "the state of a failed update was set to Done"},
 		"it failed, and there is a new target": {moving(failed, func(s *state) { s.desired = targetOf("3") }), stage, "3", "the node's turn has come"},
@@ -177,7 +177,7 @@ func TestNext(t *testing.T) {
 			idle(func(s *state) { s.desired.Config, s.arguments.add = "rendered-2", []string{"nosmt"} }), drain, "1", "the image is on the host",
 		},
 		"node state alone needs no reboot": {
-			idle(lacking, func(s *state) { s.desired.Config = "rendered-2" }), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]",
+			idle(lacking, func(s *state) { s.desired.Config = "rendered-2" }), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]",
 		},
 		"a configuration that changes nothing": {idle(func(s *state) { s.desired.Config = "rendered-2" }), arrive, "", "the node runs what it should"},
 		"back to the stream's OS image": {

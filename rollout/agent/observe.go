@@ -21,7 +21,7 @@ import (
 func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepPatience)
 	defer cancel()
-	s := &state{wire: readWire(n.Annotations)}
+	s := &state{nodeAnnotations: readWire(n.Annotations)}
 	mode, err := a.wanted().Mode(ctx)
 	if err != nil {
 		return s, nil, err
@@ -41,7 +41,7 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	}
 	s.bootImage = bootImage(a.options.Root)
 	a.files.In(s.bootID)
-	if _, err = a.files.MendLive(s.host.Booted.Checkout); err != nil {
+	if _, err = a.files.RevertCarriedFiles(s.host.Booted.Checkout); err != nil {
 		return s, nil, err
 	}
 	if s.liveFiles, err = a.files.Live(s.host.Booted.Checkout); err != nil {
@@ -55,7 +55,7 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 
 // observeConfig looks at what of its configurations the host has.
 func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error {
-	current, desired, err := a.configs(ctx, &s.wire)
+	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
 	if err != nil {
 		return err
 	}
@@ -85,15 +85,15 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	return a.observePolicy(s)
 }
 
-// observePolicy finds out whether a lent signature policy is still needed: until the image that it
-// was lent for runs, or is no longer asked for.
+// observePolicy finds out whether a temporary signature policy is still needed: until the image
+// that it was written for runs, or is no longer wanted.
 func (a *Agent) observePolicy(s *state) error {
 	isStaging := s.stage != "" && !s.runs(mcfgv1.ImageDigestFormat(s.stage))
 	if s.desired != s.current || isStaging {
 		return nil
 	}
 	var err error
-	s.policy, err = a.files.IsPolicyLent()
+	s.policy, err = a.files.HasTemporaryPolicy()
 	return err
 }
 
@@ -104,7 +104,7 @@ func (a *Agent) wanted() *wanted.Reader {
 
 // configs are the current and the desired configuration. The current one is nil where the node has
 // none, or where it was deleted.
-func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *wanted.Config, err error) {
+func (a *Agent) configs(ctx context.Context, w *nodeAnnotations) (current, desired *wanted.Config, err error) {
 	if w.desired.Config != "" {
 		desired, err = a.wanted().Config(ctx, w.desired.Config)
 		if apierrors.IsNotFound(err) { // another target is the only way on

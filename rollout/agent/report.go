@@ -27,7 +27,7 @@ func (a *Agent) write(ctx context.Context, n *corev1.Node, s *state, done step) 
 	if reason := driftReason(s); reason != "" && n.Annotations[mcfgv1.AnnotationReason] == reason && !hasSaid(s, reason) {
 		a.events.Publish(n, events.ConfigDriftDetected(reason))
 	}
-	s.wire = readWire(n.Annotations)
+	s.nodeAnnotations = readWire(n.Annotations)
 	return a.tell(ctx, s, conditionsOf(s, done))
 }
 

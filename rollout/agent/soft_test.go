@@ -101,7 +101,7 @@ func TestOtherKernelArgumentsReboot(t *testing.T) {
 	assert.Zero(t, w.machine.softs)
 }
 
-// TestASoftRebootIntoSomethingElse has the host's own way back bring it where it was.
+// TestASoftRebootIntoSomethingElse has the rollback timer bring the host back.
 func TestASoftRebootIntoSomethingElse(t *testing.T) {
 	t.Parallel()
 	w := softWorld(t)

@@ -13,7 +13,7 @@ import (
 
 // state is everything that a step follows from.
 type state struct {
-	wire
+	nodeAnnotations
 	// host is what the host has, and bootID what Linux calls this boot.
 	host   host.Status
 	bootID string
@@ -29,7 +29,7 @@ type state struct {
 	left    []string
 	// drift is what of the configuration's files is not as the booted image has it, in words.
 	drift []string
-	// policy is that the host has a lent signature policy that it no longer needs.
+	// policy reports whether the host has a temporary signature policy that it no longer needs.
 	policy  bool
 	journal Journal
 	// liveFiles are the files of /etc, while the booted image has others; nil where it has not.
@@ -44,29 +44,29 @@ type arguments struct{ add, remove []string }
 
 func (a arguments) isEmpty() bool { return len(a.add)+len(a.remove) == 0 }
 
-// wire is what the annotations of the Node say.
-type wire struct {
+// nodeAnnotations is what the annotations of the Node say.
+type nodeAnnotations struct {
 	current, desired        nodes.Target
 	stage, staged           string
 	hasStaged               bool // there is an annotation of what is staged
 	state, reason           string
 	desiredDrain, lastDrain string
-	saidBootImage           string
+	reportedBootImage       string
 	stagedChange            string
 	liveOnly                bool
 }
 
 // readWire reads the annotations of a Node.
-func readWire(a map[string]string) wire {
+func readWire(a map[string]string) nodeAnnotations {
 	staged, hasStaged := a[mcfgv1.AnnotationStagedImage]
-	return wire{
+	return nodeAnnotations{
 		current: nodes.Target{Config: a[mcfgv1.AnnotationCurrentConfig], Image: a[mcfgv1.AnnotationCurrentImage]},
 		desired: nodes.Target{Config: a[mcfgv1.AnnotationDesiredConfig], Image: a[mcfgv1.AnnotationDesiredImage]},
 		stage:   a[mcfgv1.AnnotationStageImage], staged: staged, hasStaged: hasStaged,
 		state: a[mcfgv1.AnnotationState], reason: a[mcfgv1.AnnotationReason],
 		desiredDrain: a[mcfgv1.AnnotationDesiredDrain], lastDrain: a[mcfgv1.AnnotationLastAppliedDrain],
-		saidBootImage: a[mcfgv1.AnnotationBootImageVersion],
-		stagedChange:  a[mcfgv1.AnnotationStagedChange], liveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
+		reportedBootImage: a[mcfgv1.AnnotationBootImageVersion],
+		stagedChange:      a[mcfgv1.AnnotationStagedChange], liveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
 	}
 }
 
@@ -80,11 +80,11 @@ type Journal struct {
 	// reboot is no other boot. An earlier version of the agent wrote no Booted.
 	BootID string `json:"bootID,omitempty"`
 	Booted string `json:"booted,omitempty"`
-	// Ready is that the host may reboot: all that comes before it is done.
+	// Ready reports whether the host may reboot: all that comes before it is done.
 	Ready bool `json:"ready,omitempty"`
 	// RebootAsked is the time in seconds since 1970 at which the host was first told to reboot.
 	RebootAsked int64 `json:"rebootAsked,omitempty"`
-	// Soft is that the reboot that the host was told to make for the target was a soft one.
+	// Soft reports whether the reboot that the host was told to make for the target was a soft one.
 	Soft bool `json:"soft,omitempty"`
 	// Staging is the image that the agent had the host stage last, whether or not that was
 	// reported: when no one asks for it any more, it must not boot.

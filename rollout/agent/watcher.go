@@ -58,7 +58,7 @@ func (w *watcher) look(at string) string {
 	return fmt.Sprintf("%d %d %d %d.%d", s.Ino, s.Mode, s.Size, s.Ctim.Sec, s.Ctim.Nsec)
 }
 
-// hasChanged looks at all files again, and tells of a change once.
+// hasChanged reports whether a watched file has changed since the last look.
 func (w *watcher) hasChanged() bool {
 	w.mu.Lock()
 	before := maps.Clone(w.seen)

@@ -67,18 +67,18 @@ func (a *Agent) isOwn(o client.Object) bool { return o.GetName() == a.options.No
 // way hears of them too.
 func (a *Agent) annotationsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		if maps.Equal(talk(e.ObjectOld), talk(e.ObjectNew)) {
+		if maps.Equal(agentAnnotations(e.ObjectOld), agentAnnotations(e.ObjectNew)) {
 			return false
 		}
 		select {
-		case a.heard <- struct{}{}:
+		case a.annotationEvents <- struct{}{}:
 		default: // it has been told already
 		}
 		return true
 	}}
 }
 
-func talk(o client.Object) map[string]string {
+func agentAnnotations(o client.Object) map[string]string {
 	out := maps.Clone(o.GetAnnotations())
 	maps.DeleteFunc(out, func(key, _ string) bool {
 		return !strings.HasPrefix(key, prefix) || key == mcfgv1.AnnotationCordonedAt

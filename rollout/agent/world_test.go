@@ -44,15 +44,16 @@ type machine struct {
 	arguments                map[string][]string // of deployments, by digest
 	boots                    int
 	isRebooting              bool
-	// ignores is that the next boot brings back what runs, and stuck that reboots never happen.
+	// ignores reports whether the next boot brings back what runs, and stuck that reboots never
+	// happen.
 	ignores, stuck bool
 	stageError     error
-	// softly is that what is staged can be had by a soft reboot, and cantSoftly that this fails.
-	// softs are how often one was made, and isSoft is that one goes on.
+	// softly reports whether what is staged can be had by a soft reboot, and cantSoftly that this
+	// fails. softs are how often one was made, and isSoft is that one goes on.
 	softly, cantSoftly, isSoft bool
 	softs                      int
-	// ignoresSoft is that a soft reboot brings back what runs, and losesSoft that it loses what is
-	// staged besides.
+	// ignoresSoft reports whether a soft reboot brings back what runs, and losesSoft that it loses
+	// what is staged besides.
 	ignoresSoft, losesSoft bool
 	// meanwhile is what happens in the cluster while the host is asked for its status.
 	meanwhile func()
@@ -142,7 +143,9 @@ func (m *machine) SetKernelArguments(_ context.Context, add, remove []string) er
 	return m.w.effect("kernel arguments")
 }
 
-func (m *machine) WayBack() host.WayBack { return host.WayBack{Booted: "status", Rollback: "rollback"} }
+func (m *machine) RollbackCommands() host.RollbackCommands {
+	return host.RollbackCommands{Booted: "status", Rollback: "rollback"}
+}
 
 func (m *machine) Reboot(context.Context, string) error {
 	m.isRebooting, m.isSoft = !m.stuck, false

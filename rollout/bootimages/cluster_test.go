@@ -453,7 +453,7 @@ func thePlatforms(t *testing.T, c *control) {
 		message := condition(c.machineConfiguration(t), "BootImageUpdateProgressing")
 		assert.Contains(t, message, "Reconciled 10 of 10 MAPI MachineSets")
 		assert.Contains(t, message, "skipped 8")
-		assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 0.0.0")
+		assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: version 0.0.0")
 	})
 	for _, is := range all {
 		require.NoError(t, c.Delete(t.Context(), is.o))

@@ -69,9 +69,9 @@ func (u *updater) unrecord(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// sayInHistory says in the history, where there is one, whether the resource has the boot image
-// that it should have.
-func (u *updater) sayInHistory(ctx context.Context, s *scope, is *outcome) error {
+// setHistoryCondition writes into the history, if there is one, whether the resource has its wanted
+// boot image.
+func (u *updater) setHistoryCondition(ctx context.Context, s *scope, is *outcome) error {
 	if s.history == nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ type outcome struct {
 	reason   string
 	message  string
 	platform string
-	// counted is that a skipped resource is one that people expect to be managed.
+	// counted reports whether a skipped resource is one that people expect to be managed.
 	counted bool
 	// version of the boot image that it has; empty where it is not known.
 	version string
@@ -104,9 +104,9 @@ func (l *ledger) Scrape() []metrics.BootImage {
 // wave names the move to a boot image. Another platform has another image of the same version.
 func wave(d *plan.Decision) string { return d.Platform + " " + d.Stream + " " + d.Wanted.Version }
 
-// happened takes down that a resource was given a boot image, as its history says. The first one is
-// the canary.
-func (l *ledger) happened(name string, of id, when time.Time) {
+// recordUpdate records that a resource was given a boot image, as its history says. The first one
+// is the canary.
+func (l *ledger) recordUpdate(name string, of id, when time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waves[name]
@@ -119,16 +119,17 @@ func (l *ledger) happened(name string, of id, when time.Time) {
 	}
 }
 
-// knows reports whether a wave has begun.
-func (l *ledger) knows(name string) bool {
+// hasBegun reports whether a wave has begun.
+func (l *ledger) hasBegun(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waves[name]
 	return w != nil && w.First != ""
 }
 
-// mayUpdate is how long a resource has to wait; the first that asks is the canary of its wave.
-func (l *ledger) mayUpdate(name string, of id, now time.Time, soak time.Duration) time.Duration {
+// admit returns how long a resource waits before its update; 0 is now. The first one becomes the
+// canary of its wave; those that wait are noted.
+func (l *ledger) admit(name string, of id, now time.Time, soak time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waves[name]
@@ -155,8 +156,8 @@ func (l *ledger) isCanary(name string, of id) (since time.Time, is bool) {
 	return w.Since, true
 }
 
-// proven opens a wave, and gives the resources that waited for it.
-func (l *ledger) proven(name string) []id {
+// markProven opens a wave, and returns the resources that waited for it.
+func (l *ledger) markProven(name string) []id {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.waves[name]; w != nil {
@@ -167,8 +168,8 @@ func (l *ledger) proven(name string) []id {
 	return waited
 }
 
-// withdrawn makes another resource the canary: this one could not be updated.
-func (l *ledger) withdrawn(name string, of id) {
+// dropCanary makes another resource the canary, since this one could not be updated.
+func (l *ledger) dropCanary(name string, of id) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.waves[name]; w != nil && w.First == of.String() {

@@ -35,7 +35,7 @@ type overview struct {
 	cache   client.Reader
 	world   *world
 	ledger  *ledger
-	// hasSeenAll is that every resource has been looked at since the start.
+	// hasSeenAll reports whether every resource has been looked at since the start.
 	hasSeenAll bool
 }
 

@@ -122,7 +122,7 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if is.state == metrics.BootImageFailed && (before.state != is.state || before.message != is.message) {
 		u.events.Publish(o, events.BootImageFailed(is.reason, is.message))
 	}
-	if err := u.sayInHistory(ctx, s, &is); err != nil {
+	if err := u.setHistoryCondition(ctx, s, &is); err != nil {
 		return status.Result(ctrl.Result{}, err)
 	}
 	return u.result(s, err)
@@ -242,7 +242,7 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 	name := wave(&s.decision)
 	if s.history != nil {
 		if last := len(s.history.Status.Details) - 1; last > 0 && s.history.Status.Details[last].Image == s.decision.Wanted.ID && s.decision.Reason != plan.ReasonPinned {
-			u.ledger.happened(name, s.resource.id, s.history.Status.Details[last].UpdateTime.Time)
+			u.ledger.recordUpdate(name, s.resource.id, s.history.Status.Details[last].UpdateTime.Time)
 		}
 	}
 	if s.decision.Action != plan.ActionUpdate {
@@ -257,11 +257,11 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 	// The record comes first: an update that no one knows of can't be undone, while a record too
 	// many only counts as one try.
 	if err := u.record(ctx, s); err != nil {
-		u.ledger.withdrawn(name, s.resource.id)
+		u.ledger.dropCanary(name, s.resource.id)
 		return err
 	}
 	if err := u.write(ctx, s, true, wantsManaged); err != nil {
-		u.ledger.withdrawn(name, s.resource.id)
+		u.ledger.dropCanary(name, s.resource.id)
 		return fault.Join(err, u.unrecord(ctx, s))
 	}
 	u.options.Metrics.Updated(u.kind.name, s.decision.Platform)
@@ -279,7 +279,7 @@ func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, e
 		if err := u.recall(ctx, s, wave); err != nil {
 			return false, err
 		}
-		if wait := u.ledger.mayUpdate(wave, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
+		if wait := u.ledger.admit(wave, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
 			s.wait, s.waitUntil = "another resource is updated first, and a machine of it has not joined the cluster yet", wait
 			return false, nil
 		}
@@ -291,7 +291,7 @@ func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, e
 	isImported, err := u.imports.ensure(ctx, s.resource, s.decision.Wanted, func(ctx context.Context) { u.wakeUp(ctx, []id{of}) })
 	switch {
 	case err != nil:
-		u.ledger.withdrawn(wave, of)
+		u.ledger.dropCanary(wave, of)
 		return false, fmt.Errorf("importing boot image %s: %w", s.decision.Wanted.Version, err)
 	case !isImported:
 		s.wait, s.waitUntil = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform), recheck
@@ -302,7 +302,7 @@ func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, e
 // recall learns from the histories which resources were given a boot image before: after a restart
 // nothing else says which one is the canary.
 func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
-	if u.ledger.knows(wave) {
+	if u.ledger.hasBegun(wave) {
 		return nil
 	}
 	var all mcfgv1alpha1.BootImageHistoryList
@@ -330,7 +330,7 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 				return fmt.Errorf("reading %s: %w", of, err)
 			}
 			if plan.Platform(read(k, o).plan.ProviderKind) == s.decision.Platform { // the version is the same on others
-				u.ledger.happened(wave, of, last.UpdateTime.Time)
+				u.ledger.recordUpdate(wave, of, last.UpdateTime.Time)
 			}
 		}
 	}
@@ -391,7 +391,7 @@ func (u *updater) watchCanary(ctx context.Context, s *scope) error {
 	if err != nil || !joined {
 		return err
 	}
-	u.wakeUp(ctx, u.ledger.proven(name))
+	u.wakeUp(ctx, u.ledger.markProven(name))
 	return nil
 }
 

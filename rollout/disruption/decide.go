@@ -14,7 +14,7 @@ import (
 type Change struct {
 	// Reboot is why the node has to reboot whatever the policies say; empty where it need not.
 	Reboot string
-	// Soft is that a restart of user space does as well as a reboot, as far as host and
+	// Soft reports whether a restart of user space does as well as a reboot, as far as host and
 	// configuration go.
 	Soft bool
 	// Files are the paths of files and links that change in /etc, and come from the image.
@@ -22,7 +22,7 @@ type Change struct {
 	// NodeFiles are those that are no part of an image. Without a policy nothing is done about
 	// them.
 	NodeFiles []string
-	// SSHKeys is that the keys of a user change.
+	// SSHKeys reports whether the keys of a user change.
 	SSHKeys bool
 }
 
@@ -41,7 +41,8 @@ type Action struct {
 	Verb Verb
 	// Unit is the name of the unit; empty with DaemonReload.
 	Unit string
-	// Optional is that the action is of a built-in policy: a host without the unit needs it not.
+	// Optional reports whether the action is of a built-in policy: a host without the unit needs it
+	// not.
 	Optional bool
 }
 
@@ -51,7 +52,7 @@ type Verdict struct {
 	// it: that a restart of user space will do.
 	Reboot string
 	Soft   bool
-	// Drain is that pods have to leave first.
+	// Drain reports whether pods have to leave first.
 	Drain bool
 	// Actions follow in this order.
 	Actions []Action
@@ -74,7 +75,7 @@ func Decide(c Change, spec *openshiftv1.NodeDisruptionPolicyConfig) Verdict {
 			continue
 		}
 		if !d.byUnit(file) && !d.byFile(file) {
-			why = cmp.Or(why, fmt.Sprintf("%s has changed, and no policy is about it", file))
+			why = cmp.Or(why, fmt.Sprintf("%s has changed, and no node disruption policy covers it", file))
 		}
 	}
 	if why != "" && !c.Soft {

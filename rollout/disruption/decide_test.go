@@ -56,10 +56,10 @@ func TestDecide(t *testing.T) {
 	}{
 		"nothing":                             {},
 		"what no image can change live":       {disruption.Change{Reboot: "/usr/bin/sh differs", Files: []string{"/etc/motd"}}, disruption.Verdict{Reboot: "/usr/bin/sh differs"}},
-		"a file without a policy":             {disruption.Change{Files: []string{"/etc/motd", "/etc/other"}}, disruption.Verdict{Reboot: "/etc/other has changed, and no policy is about it"}},
+		"a file without a policy":             {disruption.Change{Files: []string{"/etc/motd", "/etc/other"}}, disruption.Verdict{Reboot: "/etc/other has changed, and no node disruption policy covers it"}},
 		"None":                                {disruption.Change{Files: []string{"/etc/motd"}}, disruption.Verdict{}},
 		"a file below a folder":               {disruption.Change{Files: []string{"/etc/app/x"}}, disruption.Verdict{Actions: []disruption.Action{app}}},
-		"the folder's name is no prefix":      {disruption.Change{Files: []string{"/etc/apple"}}, disruption.Verdict{Reboot: "/etc/apple has changed, and no policy is about it"}},
+		"the folder's name is no prefix":      {disruption.Change{Files: []string{"/etc/apple"}}, disruption.Verdict{Reboot: "/etc/apple has changed, and no node disruption policy covers it"}},
 		"the longest path wins":               {disruption.Change{Files: []string{"/etc/app/keys/a"}}, disruption.Verdict{Actions: []disruption.Action{daemon, again}}},
 		"each action once, in order":          {disruption.Change{Files: []string{"/etc/app/a", "/etc/app/b", "/etc/app/keys/a"}}, disruption.Verdict{Actions: []disruption.Action{app, daemon, again}}},
 		"Reboot overrides the others":         {disruption.Change{Files: []string{"/etc/app/a", "/etc/app/kernel"}}, disruption.Verdict{Reboot: "/etc/app/kernel: its policy is Reboot"}},
@@ -70,14 +70,14 @@ func TestDecide(t *testing.T) {
 		"a unit":                              {disruption.Change{Files: []string{"/etc/systemd/system/app.service"}}, disruption.Verdict{Actions: []disruption.Action{daemon, again}}},
 		"a drop-in":                           {disruption.Change{Files: []string{"/etc/systemd/system/app.service.d/10-x.conf"}}, disruption.Verdict{Actions: []disruption.Action{daemon, again}}},
 		"a unit that is enabled":              {disruption.Change{Files: []string{"/etc/systemd/system/multi-user.target.wants/app.service"}}, disruption.Verdict{Actions: []disruption.Action{daemon, again}}},
-		"a unit without a policy":             {disruption.Change{Files: []string{"/etc/systemd/system/x.service"}}, disruption.Verdict{Reboot: "/etc/systemd/system/x.service has changed, and no policy is about it"}},
+		"a unit without a policy":             {disruption.Change{Files: []string{"/etc/systemd/system/x.service"}}, disruption.Verdict{Reboot: "/etc/systemd/system/x.service has changed, and no node disruption policy covers it"}},
 		"what is in each image for people":    {disruption.Change{Files: []string{"/etc/machine-config-daemon/currentconfig"}}, disruption.Verdict{}},
 		"SSH keys":                            {disruption.Change{SSHKeys: true}, disruption.Verdict{}},
 		"a soft reboot does": {
 			disruption.Change{Reboot: "/usr/bin/sh differs", Soft: true, Files: []string{"/etc/other", "/etc/app/pods"}}, disruption.Verdict{Reboot: "/usr/bin/sh differs", Soft: true},
 		},
 		"a soft reboot for a file without a policy": {
-			disruption.Change{Soft: true, Files: []string{"/etc/motd", "/etc/other"}}, disruption.Verdict{Reboot: "/etc/other has changed, and no policy is about it", Soft: true},
+			disruption.Change{Soft: true, Files: []string{"/etc/motd", "/etc/other"}}, disruption.Verdict{Reboot: "/etc/other has changed, and no node disruption policy covers it", Soft: true},
 		},
 		"a soft reboot is not needed": {disruption.Change{Soft: true, Files: []string{"/etc/app/x"}}, disruption.Verdict{Actions: []disruption.Action{app}}},
 		"Reboot is no soft reboot": {

@@ -81,7 +81,7 @@ func (r *Reconciler) empty(ctx context.Context, node string, since time.Time) (l
 		case fateWait:
 			out.leaving++
 		case fateStuck:
-			out.blockers = append(out.blockers, Blocker{client.ObjectKeyFromObject(pod), "its own end, which is overdue", pod.DeletionTimestamp.Time})
+			out.blockers = append(out.blockers, Blocker{client.ObjectKeyFromObject(pod), "its own termination, which is overdue", pod.DeletionTimestamp.Time})
 		case fateEvict:
 			errs = append(errs, r.evict(ctx, pod, known, since, &out))
 		}

@@ -28,9 +28,9 @@ const (
 
 // Errors that another try does not mend.
 var (
-	// ErrAddress is that what a Secret has for an address is none.
+	// ErrAddress means that what a Secret has for an address is none.
 	ErrAddress = errors.New("it is no http or https address")
-	// ErrCA is that what a Secret has for certificates are none.
+	// ErrCA means that what a Secret has for certificates are none.
 	ErrCA = errors.New("it has no certificate in PEM")
 )
 

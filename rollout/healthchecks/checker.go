@@ -51,7 +51,7 @@ type Options struct {
 	// SigningSecret is the secret with the signing key, which no Job may use; empty where there is
 	// none.
 	SigningSecret string
-	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
 }
 
@@ -115,7 +115,7 @@ type Scope struct {
 	// Started is when the first node was told to change to the target; zero where none was, and
 	// when all have it. Only nodes that arrived since then are judged.
 	Started time.Time
-	// IsOpen is that nodes may be told to change.
+	// IsOpen reports whether nodes may be told to change.
 	IsOpen bool
 	// Nodes are the pool's Nodes by name, Members what is observed of them. Their Health is set.
 	Nodes   map[string]*corev1.Node
@@ -152,7 +152,7 @@ func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
 	f.Invalid = of.err
 	var judged []*plan.Node
 	for i := range p.Members {
-		if m := &p.Members[i]; m.IsAt(p.Target) && m.IsOf(p.Started) {
+		if m := &p.Members[i]; m.IsAt(p.Target) && m.WasUpdatedIn(p.Started) {
 			judged = append(judged, m)
 		}
 	}

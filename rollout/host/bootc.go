@@ -60,16 +60,16 @@ func (b *bootc) Rollback(ctx context.Context) error {
 // KernelArguments implements Host.
 func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
 	out, err := kernelArguments(ctx, b.run)
-	return out, needsRPMOSTree(err)
+	return out, explainMissingRPMOSTree(err)
 }
 
 // SetKernelArguments implements Host. bootc reads arguments from images alone, so that those of one
 // node are rpm-ostree's, which hosts of bootc have too.
 func (b *bootc) SetKernelArguments(ctx context.Context, add, remove []string) error {
-	return needsRPMOSTree(setKernelArguments(ctx, b.run, add, remove))
+	return explainMissingRPMOSTree(setKernelArguments(ctx, b.run, add, remove))
 }
 
-func needsRPMOSTree(err error) error {
+func explainMissingRPMOSTree(err error) error {
 	if errors.Is(err, ErrNoProgram) {
 		return unsuitable("the host has no rpm-ostree, which kernel arguments of a single node need: put them into the image instead (/usr/lib/bootc/kargs.d)")
 	}
@@ -89,9 +89,9 @@ func (b *bootc) SoftReboot(ctx context.Context) error {
 	return err
 }
 
-// WayBack implements Host.
-func (b *bootc) WayBack() WayBack {
-	return WayBack{Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
+// RollbackCommands implements Host.
+func (b *bootc) RollbackCommands() RollbackCommands {
+	return RollbackCommands{Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
 }
 
 // bootcHost is what of `bootc status --format=json` matters; v1 and its forerunners have the same.

@@ -26,10 +26,10 @@ type Deployment struct {
 	Checkout string
 	// Version is what the image calls itself; empty where it says nothing.
 	Version string
-	// Pinned is that a person keeps it from being removed.
+	// Pinned reports whether a person keeps it from being removed.
 	Pinned bool
-	// SoftReboots is that the host gets there by restarting its user space: the kernel and how it
-	// was started are what runs now.
+	// SoftReboots reports whether the host gets there by restarting its user space: the kernel and
+	// how it was started are what runs now.
 	SoftReboots bool
 }
 
@@ -56,7 +56,7 @@ type Status struct {
 	Staged *Deployment
 	// Rollback is what ran before.
 	Rollback *Deployment
-	// RollbackQueued is that Rollback boots next, and not Booted.
+	// RollbackQueued reports whether Rollback boots next, and not Booted.
 	RollbackQueued bool
 }
 
@@ -69,12 +69,12 @@ type Host interface {
 	// SoftReboot begins a restart of user space in what is staged, which has to be one that
 	// SoftReboots. Linux calls it the same boot afterwards.
 	SoftReboot(ctx context.Context) error
-	// WayBack is how the host returns to what ran before where no agent can tell it to.
-	WayBack() WayBack
+	// RollbackCommands are those of a host that has to roll back without an agent.
+	RollbackCommands() RollbackCommands
 }
 
-// WayBack are commands for a host that has to return to what ran before by itself.
-type WayBack struct {
+// RollbackCommands are commands for a host that has to roll back by itself.
+type RollbackCommands struct {
 	// Booted prints the digest of the booted image, and of no other.
 	Booted string
 	// Rollback makes what ran before boot next.
@@ -85,10 +85,10 @@ type WayBack struct {
 type Trust int
 
 const (
-	// TrustSignature is that the host's policy has to require a signature of the image.
+	// TrustSignature means that the host's policy has to require a signature of the image.
 	TrustSignature Trust = iota
-	// TrustDigest is that the cluster names the digest, as it does of the OS image of a stream. The
-	// host's policy applies, and need not require a signature.
+	// TrustDigest means that the cluster names the digest, as it does of the OS image of a stream.
+	// The host's policy applies, and need not require a signature.
 	TrustDigest
 )
 
@@ -122,7 +122,7 @@ type Runner interface {
 	Run(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
-// ErrNoProgram is that a host does not have a program.
+// ErrNoProgram means that a host does not have a program.
 var ErrNoProgram = errors.New("there is no such program on the host")
 
 // Mode says which program manages a host.

@@ -74,7 +74,7 @@ func explained(err error) error {
 	}
 	for _, text := range []string{"No signature verification policy found", "insecureAcceptAnything"} {
 		if strings.Contains(err.Error(), text) {
-			return fmt.Errorf("no signature policy of the host is about the image: run the controller with --enforce-signatures, or give the pool a policy of your own (%w)", err)
+			return fmt.Errorf("the host's signature policy does not cover the image: run the controller with --enforce-signatures, or give the pool a policy of your own (%w)", err)
 		}
 	}
 	return err

@@ -192,7 +192,7 @@ func TestDecideJudges(t *testing.T) {
 			want: []string{
 				"Update y: it has a slot",
 				"n0: went back, because it failed: no disk", "n1: went back, because it failed: no disk",
-				"z: waits until others are healthy: haltThreshold lets 3 nodes try at a time",
+				"z: waits until others are healthy: haltThreshold allows 3 nodes to try at a time",
 			},
 		},
 		"no node changes outside of windows": {

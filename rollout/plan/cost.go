@@ -105,7 +105,7 @@ func (c *Cost) Words(took time.Duration) string {
 		count int
 		what  string
 	}{
-		{c.Reboots, "reboot"}, {c.SoftReboots, "soft-reboot"}, {c.Drains, "only drained"}, {c.Live, "changed as they run"}, {c.Unknown, "not known yet"},
+		{c.Reboots, "reboot"}, {c.SoftReboots, "soft-reboot"}, {c.Drains, "only drained"}, {c.Live, "without drain or reboot"}, {c.Unknown, "not known yet"},
 	} {
 		if of.count > 0 {
 			nodes = append(nodes, fmt.Sprintf("%d %s", of.count, of.what))

@@ -71,10 +71,10 @@ func TestCostText(t *testing.T) {
 		"all of it": {
 			plan.Cost{Reboots: 3, SoftReboots: 1, Drains: 1, Live: 2, Unknown: 4, Parallel: 3, Pull: new(int64(181e6))},
 			30 * time.Minute, 90 * time.Minute,
-			"nodes: 3 reboot, 1 soft-reboot, 1 only drained, 2 changed as they run, 4 not known yet; about 1h30m in all; a node pulls at most 181 MB",
+			"nodes: 3 reboot, 1 soft-reboot, 1 only drained, 2 without drain or reboot, 4 not known yet; about 1h30m in all; a node pulls at most 181 MB",
 		},
 		"how long is not known":  {plan.Cost{Unknown: 3, Parallel: 1, Pull: new(int64(1500e6))}, 0, 0, "nodes: 3 not known yet; a node pulls at most 1.5 GB"},
-		"no node has to go away": {plan.Cost{Live: 3, Parallel: 1, Pull: new(int64(1200))}, time.Minute, 0, "nodes: 3 changed as they run; a node pulls at most 1 kB"},
+		"no node has to go away": {plan.Cost{Live: 3, Parallel: 1, Pull: new(int64(1200))}, time.Minute, 0, "nodes: 3 without drain or reboot; a node pulls at most 1 kB"},
 		"it takes seconds":       {plan.Cost{Drains: 1, Parallel: 1}, 3 * time.Second, 3 * time.Second, "nodes: 1 only drained; about 1m in all"},
 	}
 	for name, tt := range tests {

@@ -60,7 +60,7 @@ func newDecision(in *Input) *decision {
 	d.most = d.threshold(d.soaking != "")
 	d.plan.Halt = d.halt()
 	d.halted = "the rollout is halted: " + d.plan.Halt
-	d.trust = d.most - d.plan.Failed - unproven
+	d.unprovenRoom = d.most - d.plan.Failed - unproven
 	return d
 }
 
@@ -102,9 +102,9 @@ type decision struct {
 	// verdicts are what the nodes prove about the target, in the order of Nodes.
 	verdicts []verdict
 	// room is how many nodes may still become unavailable, slots how many may still begin to stage,
-	// and trust how many may still try the target before others have proven it.
-	room, slots, trust int
-	background         bool
+	// and unprovenRoom how many may still try the target before others have proven it.
+	room, slots, unprovenRoom int
+	background                bool
 	// first are the canaries; soaking is why the others have to wait for them, empty where they may
 	// go.
 	first   []string
@@ -205,7 +205,7 @@ func (d *decision) canGo(n *Node, reason string) bool {
 		d.hold(n, "waits for a slot to go back, because it failed: "+reason)
 		return false
 	}
-	if why := d.isNeeded(n); why != "" {
+	if why := d.controlPlaneHold(n); why != "" {
 		d.hold(n, "failed, and can't go back: "+why)
 		return false
 	}
@@ -215,9 +215,9 @@ func (d *decision) canGo(n *Node, reason string) bool {
 	return true
 }
 
-// isNeeded is why the control plane can't do without a node; empty where it can. That etcd is not
-// visible is no leave to take two nodes of it away.
-func (d *decision) isNeeded(n *Node) string {
+// controlPlaneHold returns why the control plane can't lose a node now; empty if it can. If etcd is
+// not visible, only one node at a time is taken away.
+func (d *decision) controlPlaneHold(n *Node) string {
 	if !IsControlPlane(d.Pool) {
 		return ""
 	}
@@ -228,9 +228,9 @@ func (d *decision) isNeeded(n *Node) string {
 		return ""
 	}
 	for _, other := range d.Nodes {
-		isChanging := other.IsAtWork() || other.IsMoving() && !other.IsDegraded() || other.isUnheard()
+		isChanging := other.IsAtWork() || other.IsMoving() && !other.IsDegraded() || other.hasStaleFailure()
 		if other != n && (!other.Ready || isChanging || d.plan.moves(other.Name)) {
-			return "nodes of the control plane go one at a time, and " + other.Name + " is away or about to be"
+			return "control plane nodes update one at a time, and " + other.Name + " is unavailable or about to update"
 		}
 	}
 	return ""
@@ -279,19 +279,19 @@ func (d *decision) candidate(n *Node, wait string) {
 	case d.room <= 0 && !n.IsDegraded() && !isLive:
 		d.hold(n, d.noSlot())
 		return
-	case d.trust <= 0 && d.isCareful() && !isCanary:
-		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold lets %d nodes try at a time", d.most))
+	case d.unprovenRoom <= 0 && d.isCareful() && !isCanary:
+		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold allows %d nodes to try at a time", d.most))
 		return
 	}
 	switch {
 	case isLive:
-		d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Live: true, Reason: "it changes as it runs"})
-		d.trust--
+		d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Live: true, Reason: "it changes without drain or reboot"})
+		d.unprovenRoom--
 	case d.update(n, "it has a slot"):
 		if !n.IsDegraded() { // which counts as unavailable already
 			d.room--
 		}
-		d.trust--
+		d.unprovenRoom--
 	}
 }
 
@@ -310,7 +310,7 @@ func (d *decision) goesAway(n *Node) {
 	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())
-	case d.update(n, "it can't change as it runs, and has a slot"):
+	case d.update(n, "it needs a drain or reboot, and has a slot"):
 		d.room--
 	}
 }
@@ -341,7 +341,7 @@ func (d *decision) stage(n *Node) {
 	case n.StageImage == d.Image:
 		d.hold(n, "stages the image")
 	case d.slots <= 0 && !n.isStaging():
-		d.hold(n, "waits to stage the image: spec.rollout.staging.maxParallel nodes are at it")
+		d.hold(n, "waits to stage the image: spec.rollout.staging.maxParallel nodes are staging already")
 	default:
 		if !n.isStaging() {
 			d.slots--
@@ -374,7 +374,7 @@ func (d *decision) unstage(n *Node) {
 
 // update lets a node change, unless the control plane needs it. It reports whether it does.
 func (d *decision) update(n *Node, reason string) bool {
-	if why := d.isNeeded(n); why != "" {
+	if why := d.controlPlaneHold(n); why != "" {
 		d.hold(n, why)
 		return false
 	}
@@ -394,10 +394,10 @@ func (n *Node) waitsForTurn() bool {
 	return n.IsMoving() && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive
 }
 
-// isUnheard reports whether what a degraded node says is about something else than what it was told
-// since. An agent that does not report what it heard is taken at its word.
-func (n *Node) isUnheard() bool {
-	return n.IsDegraded() && n.Heard.Config != "" && n.Heard != n.target() && n.has() != n.target()
+// hasStaleFailure reports whether the node is Degraded because of an earlier target. If its agent
+// does not report a target, the failure is that of the current one.
+func (n *Node) hasStaleFailure() bool {
+	return n.IsDegraded() && n.ReportedDesired.Config != "" && n.ReportedDesired != n.target() && n.has() != n.target()
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and

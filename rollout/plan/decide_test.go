@@ -107,7 +107,7 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a"), node("b")},
 			want: []string{
 				"Stage a: it does not hold the image yet",
-				"b: waits to stage the image: spec.rollout.staging.maxParallel nodes are at it",
+				"b: waits to stage the image: spec.rollout.staging.maxParallel nodes are staging already",
 			},
 		},
 		"a node that can't stage takes no slot": {
@@ -162,11 +162,11 @@ func TestDecide(t *testing.T) {
 			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn},
 		},
 		"a node that failed with something else has time to answer": {
-			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.Heard = nodes.Target{Config: "bad"} }), node("b", staged)},
+			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.ReportedDesired = nodes.Target{Config: "bad"} }), node("b", staged)},
 			want:  []string{"a: was told to change, and its agent has not answered yet", "b: " + turn},
 		},
 		"a node that answered that it failed goes back": {
-			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.Heard = to() })},
+			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.ReportedDesired = to() })},
 			want:  []string{"Rollback a: disk full"},
 		},
 		"a node with an edited file stages and waits for its window": {
@@ -277,7 +277,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: []string{
 				"Update a: its update failed, and there is a new target",
-				"b: nodes of the control plane go one at a time, and a is away or about to be",
+				"b: control plane nodes update one at a time, and a is unavailable or about to update",
 			},
 		},
 		"two nodes of the control plane go back one after the other": {
@@ -285,7 +285,7 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", asked, failed), node("b", asked, failed)},
 			want: []string{
 				"Rollback a: disk full",
-				"b: failed, and can't go back: nodes of the control plane go one at a time, and a is away or about to be",
+				"b: failed, and can't go back: control plane nodes update one at a time, and a is unavailable or about to update",
 			},
 		},
 		"a control plane node that is down goes back at once": {

@@ -18,21 +18,22 @@ type Check string
 
 // The checks, in the order in which they are made.
 const (
-	// CheckImage is that there is an image, and that it is the pool's.
+	// CheckImage means that there is an image, and that it is the pool's.
 	CheckImage Check = "Image"
-	// CheckConfiguration is that the image has the pool's rendered MachineConfig.
+	// CheckConfiguration means that the image has the pool's rendered MachineConfig.
 	CheckConfiguration Check = "Configuration"
-	// CheckReady is that the image is signed, attested and verified as the cluster asks for, and
+	// CheckReady means that the image is signed, attested and verified as the cluster asks for, and
 	// not quarantined: its condition Ready.
 	CheckReady Check = "Ready"
-	// CheckBaseImage is that the image stands on the OS image of the pool's stream.
+	// CheckBaseImage means that the image stands on the OS image of the pool's stream.
 	CheckBaseImage Check = "BaseImage"
-	// CheckExtensions is that its extensions are of the image of extensions of the pool's stream.
+	// CheckExtensions means that its extensions are of the image of extensions of the pool's
+	// stream.
 	CheckExtensions Check = "Extensions"
-	// CheckArchitectures is that there is an image for the architecture of each node.
+	// CheckArchitectures means that there is an image for the architecture of each node.
 	CheckArchitectures Check = "Architectures"
-	// CheckKubeletVersion is that the kubelet of nodes that run the image already, if any does, is
-	// within the version skew policy of Kubernetes.
+	// CheckKubeletVersion means that the kubelet of nodes that run the image already, if any does,
+	// is within the version skew policy of Kubernetes.
 	CheckKubeletVersion Check = "KubeletVersion"
 )
 
@@ -171,7 +172,7 @@ func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdic
 	case !meta.IsStatusConditionTrue(image.Status.Conditions, conditionReady):
 		v.fail(CheckReady, "MachineOSImage %s is not ready: %s", image.Name, whyNot(image))
 	case isCurrent && !w.isOnStream(image):
-		v.fail(CheckBaseImage, "MachineOSImage %s stands on %s, and the pool is on %s",
+		v.fail(CheckBaseImage, "MachineOSImage %s is built on %s, but the pool uses %s",
 			image.Name, image.Spec.BaseOSImagePullSpec.Short(), mcfgv1.ImageDigestFormat(w.Config.Spec.OSImageURL).Short())
 	case isCurrent && !w.hasExtensions(image):
 		v.fail(CheckExtensions, "MachineOSImage %s has extensions of another image than the pool's stream: wait for the next build, or have it built again with the annotation %s of the MachineOSConfig",

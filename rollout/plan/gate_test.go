@@ -135,7 +135,7 @@ func TestGate(t *testing.T) {
 			change: func(w *plan.Wanted) { w.Images[1].Spec.BaseOSImagePullSpec = digest("9") },
 			want: plan.Verdict{
 				Target: newest, Image: newest.Image, Failed: plan.CheckBaseImage,
-				Hold: "MachineOSImage new stands on 999999999999, and the pool is on 000000000000",
+				Hold: "MachineOSImage new is built on 999999999999, but the pool uses 000000000000",
 			},
 		},
 		"another base that the MachineOSConfig names": {

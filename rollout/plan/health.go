@@ -36,7 +36,7 @@ func (d *decision) judge(n *Node) verdict {
 		return verdict{}
 	case n.IsDegraded() && n.has() == d.Target: // it arrived, and a file was edited since
 		return verdict{}
-	case n.isUnheard():
+	case n.hasStaleFailure():
 		return verdict{pending: n.progress()}
 	case n.IsDegraded():
 		return verdict{failed: n.Reason}
@@ -48,12 +48,12 @@ func (d *decision) judge(n *Node) verdict {
 	}
 }
 
-// judgeArrived reports whether a node is healthy that has the target.
+// judgeArrived judges the health of a node that has the target.
 func (d *decision) judgeArrived(n *Node) verdict {
-	if !n.IsOf(d.Started) {
+	if !n.WasUpdatedIn(d.Started) {
 		return verdict{}
 	}
-	if slices.Contains(d.Condemned, n.Name) {
+	if slices.Contains(d.FailedAtQuarantine, n.Name) {
 		return verdict{failed: d.Evidence}
 	}
 	if !n.Ready {
@@ -90,16 +90,16 @@ func (d *decision) judgeCheck(n *Node, h *HealthResult) verdict {
 	}
 }
 
-// IsOf reports whether the node was told to change in the rollout that began at a time. The node's
-// own clock, which may be wrong, says that only where nothing else does.
-func (n *Node) IsOf(started time.Time) bool {
+// WasUpdatedIn reports whether the node was changed in the rollout that began at a time. The node's
+// own clock, which may be wrong, decides only where nothing else does.
+func (n *Node) WasUpdatedIn(started time.Time) bool {
 	switch {
 	case started.IsZero():
 		return false
-	case n.Told.IsZero():
+	case n.RolloutStarted.IsZero():
 		return !n.Arrived.Before(started)
 	default:
-		return n.Told.Equal(started)
+		return n.RolloutStarted.Equal(started)
 	}
 }
 

@@ -15,10 +15,10 @@ type Node struct {
 	Created time.Time
 	// Zone is its topology.kubernetes.io/zone; empty where it has none.
 	Zone string
-	// Deleting is that the Node is being deleted.
+	// Deleting reports whether the Node is being deleted.
 	Deleting bool
-	// Stages is that the node's agent can stage in the background. That of an earlier version, and
-	// OpenShift's, pull when the node has been drained.
+	// Stages reports whether the node's agent can stage in the background. That of an earlier
+	// version, and OpenShift's, pull when the node has been drained.
 	Stages bool
 	// StageImage is the image that the node was asked to stage, StagedImage the one that it holds.
 	StageImage, StagedImage string
@@ -39,9 +39,9 @@ type Node struct {
 	// FailedTarget is what the node was rolled back from, and FailedReason why.
 	FailedTarget nodes.Target
 	FailedReason string
-	// Told is the start of the rollout in which the node was told to change; zero where that is not
+	// RolloutStarted is the start of the rollout that changed the node last; zero where that is not
 	// known.
-	Told time.Time
+	RolloutStarted time.Time
 	// Arrived is when the node last reported that it has what it should have, by its own clock.
 	Arrived time.Time
 	// Seen is since when the node has the target, as far as this process knows; zero where it has
@@ -50,10 +50,9 @@ type Node struct {
 	// Unready is since when the node has the target and is not Ready, as far as this process knows;
 	// zero where that is not known.
 	Unready time.Time
-	// Heard is what the node was to have when its agent last reported; empty where that is not
-	// known. A node that is degraded with something else has not answered yet to what it was told
-	// since.
-	Heard nodes.Target
+	// ReportedDesired is the target that the node had when its agent last reported; empty where
+	// that is not known. A node that is Degraded with another one has not answered yet.
+	ReportedDesired nodes.Target
 	// Rebooting is since when the node is away for a reboot, as far as this process knows; zero
 	// where it is not.
 	Rebooting time.Time
@@ -85,7 +84,8 @@ type HealthResult struct {
 type EtcdMember struct {
 	// Node is the name of its node.
 	Node string
-	// Healthy is that it answers, and that its node is not about to go away for another pool.
+	// Healthy reports whether it answers, and that its node is not about to go away for another
+	// pool.
 	Healthy bool
 }
 
@@ -109,10 +109,11 @@ type Input struct {
 	Quarantined bool
 	// Nodes are the members of the pool, in any order.
 	Nodes []Node
-	// Condemned are the nodes that had failed with the target when it was quarantined, and Evidence
-	// is what was said of them. A controller that was killed after that need not judge them again.
-	Condemned []string
-	Evidence  string
+	// FailedAtQuarantine are the nodes that had failed with the target when it was quarantined, and
+	// Evidence is what was reported of them. After a restart the controller need not judge them
+	// again.
+	FailedAtQuarantine []string
+	Evidence           string
 	// OwnNode is the node that the controller runs on, which goes last. It may be empty.
 	OwnNode string
 	// Etcd are the members of the cluster's etcd, where they can be seen.
@@ -153,7 +154,7 @@ type Move struct {
 	Target nodes.Target
 	// Failed is what the node failed with; of Rollback only.
 	Failed nodes.Target
-	// Live is that the node may only change as it runs; of Update only. It takes no slot.
+	// Live reports whether the node may only change as it runs; of Update only. It takes no slot.
 	Live bool
 	// Image is what the node should stage; of Stage only.
 	Image string

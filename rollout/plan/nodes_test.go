@@ -62,7 +62,7 @@ func TestTheClocksOfNodesDecideNothing(t *testing.T) {
 	started := t0.Add(-time.Hour)
 	told := func(at time.Time, clock time.Duration, more ...func(*plan.Node)) plan.Node {
 		n := node("a", since(-clock, check(false, "false")))
-		n.Told = at
+		n.RolloutStarted = at
 		for _, m := range more {
 			m(&n)
 		}

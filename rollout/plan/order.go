@@ -44,7 +44,7 @@ func After(pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfigPool, rend
 		}
 	}
 	if until := rendered.Add(settleTime); now.Before(until) {
-		return Wait{Reason: fmt.Sprintf("waits for what is new in pool %s", names[0]), Until: until}, nil
+		return Wait{Reason: fmt.Sprintf("waits to see whether pool %s has a new configuration too", names[0]), Until: until}, nil
 	}
 	return Wait{}, nil
 }

@@ -58,7 +58,7 @@ func TestAfter(t *testing.T) {
 		},
 		"a configuration that was made just now": {
 			other: []*mcfgv1.MachineConfigPool{pool("infra", done(2))}, age: 4 * time.Second,
-			want: plan.Wait{Reason: "waits for what is new in pool infra", Until: t0.Add(6 * time.Second)},
+			want: plan.Wait{Reason: "waits to see whether pool infra has a new configuration too", Until: t0.Add(6 * time.Second)},
 		},
 		"pools that wait for each other": {
 			other: []*mcfgv1.MachineConfigPool{pool("infra", after("storage")), pool("storage", after("worker"))},

@@ -36,7 +36,7 @@ func TestQuarantine(t *testing.T) {
 			p := rolling(mcfgv1.RolloutSpec{Canary: canary(1)})
 			p.Spec.Paused = tt.paused
 			got := plan.Decide(plan.Input{
-				Pool: p, Target: to(), Image: to().Image, Hold: hold, Quarantined: true, Condemned: tt.condemned, Evidence: evidence,
+				Pool: p, Target: to(), Image: to().Image, Hold: hold, Quarantined: true, FailedAtQuarantine: tt.condemned, Evidence: evidence,
 				Nodes: append(many(1, since(time.Minute, check(false, "false"))), node("z", func(n *plan.Node) { n.StageImage = to().Image })),
 				Now:   t0, Started: t0.Add(-time.Hour),
 			})

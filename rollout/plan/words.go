@@ -107,7 +107,7 @@ func printable(r rune) rune {
 // progress is how far a node is that has been asked to change to the target.
 func (n *Node) progress() string {
 	switch {
-	case n.isUnheard():
+	case n.hasStaleFailure():
 		return "was told to change, and its agent has not answered yet"
 	case n.IsDegraded() && n.has() == n.target():
 		return "is degraded: " + n.Reason

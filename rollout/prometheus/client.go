@@ -79,7 +79,7 @@ func parse(answer *endpoint.Answer) ([]Sample, error) {
 	case code != http.StatusOK:
 		return nil, answer.Refusal()
 	case err != nil || e.Status != "success":
-		return nil, fmt.Errorf("prometheus answered %d, and what is no answer of its API", code)
+		return nil, fmt.Errorf("prometheus answered %d with a body that is not from its API", code)
 	}
 	switch e.Data.ResultType {
 	case "vector":
@@ -104,7 +104,7 @@ func vector(result json.RawMessage) ([]Sample, error) {
 		return nil, fmt.Errorf("reading the answer of Prometheus: %w", err)
 	}
 	if len(list) > maxSamples {
-		return nil, fmt.Errorf("the answer of Prometheus has %d samples, and may have %d: aggregate in the query", len(list), maxSamples)
+		return nil, fmt.Errorf("the answer of Prometheus has %d samples; the limit is %d: aggregate in the query", len(list), maxSamples)
 	}
 	samples := make([]Sample, len(list))
 	for i := range list {

@@ -80,11 +80,11 @@ func TestAsk(t *testing.T) {
 		},
 		"a redirect to where clouds have credentials": {302, "", nil, `the Prometheus server answered 302: redirects are not followed, so correct the key url of Secret "prometheus"`},
 		"no access":            {401, "<html>log in</html>", nil, `the Prometheus server answered 401: see the key token of Secret "prometheus"`},
-		"the page of a proxy":  {200, "<html>log in</html>", nil, "prometheus answered 200, and what is no answer of its API"},
-		"another kind of JSON": {200, `{"kind":"Status"}`, nil, "prometheus answered 200, and what is no answer of its API"},
+		"the page of a proxy":  {200, "<html>log in</html>", nil, "prometheus answered 200 with a body that is not from its API"},
+		"another kind of JSON": {200, `{"kind":"Status"}`, nil, "prometheus answered 200 with a body that is not from its API"},
 		"too many samples": {
 			200, vectorOf(strings.Repeat(`{"metric":{},"value":[1,"1"]},`, maxSamples) + one), nil,
-			"the answer of Prometheus has 20001 samples, and may have 20000: aggregate in the query",
+			"the answer of Prometheus has 20001 samples; the limit is 20000: aggregate in the query",
 		},
 		"a million series": {
 			200, vectorOf(strings.Repeat(`{"metric":{"node":"a"},"value":[1,"1"]},`, 1_000_000) + one), nil,

@@ -55,15 +55,16 @@ type matcher struct {
 	IsEqual *bool  `json:"isEqual,omitempty"`
 }
 
-// lock is what is silenced: the alerts whose label names the node, for a pool's rollout.
-type lock struct{ secret, label, pool, node string }
+// silenceTarget is what a silence covers: the alerts whose label names the node, for a pool's
+// rollout.
+type silenceTarget struct{ secret, label, pool, node string }
 
-func (l *lock) comment() string {
+func (l *silenceTarget) comment() string {
 	return fmt.Sprintf("pool %s: node %s is being updated", l.pool, l.node)
 }
 
 // isOf reports whether a silence is the one of a lock, and in force or about to be.
-func (s *silence) isOf(l *lock) bool {
+func (s *silence) isOf(l *silenceTarget) bool {
 	if s.CreatedBy != createdBy || s.Comment != l.comment() || s.Status == nil || s.Status.State == stateExpired || !idPattern.MatchString(s.ID) {
 		return false
 	}
@@ -82,7 +83,7 @@ type alertmanager struct {
 
 // keep makes or renews the silence of a lock. Times are those of the Alertmanager, whose clock may
 // be another.
-func (a *alertmanager) keep(ctx context.Context, l *lock) error {
+func (a *alertmanager) keep(ctx context.Context, l *silenceTarget) error {
 	found, now, err := a.find(ctx, l)
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func (a *alertmanager) keep(ctx context.Context, l *lock) error {
 }
 
 // end ends the silence of a lock; more than one, where two processes have made one each.
-func (a *alertmanager) end(ctx context.Context, l *lock) error {
+func (a *alertmanager) end(ctx context.Context, l *silenceTarget) error {
 	found, _, err := a.find(ctx, l)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (a *alertmanager) end(ctx context.Context, l *lock) error {
 }
 
 // find are the silences of a lock, and the time of the Alertmanager.
-func (a *alertmanager) find(ctx context.Context, l *lock) ([]silence, time.Time, error) {
+func (a *alertmanager) find(ctx context.Context, l *silenceTarget) ([]silence, time.Time, error) {
 	answer, err := a.client.Do(ctx, &endpoint.Request{
 		Secret: l.secret, Method: http.MethodGet, Path: "/api/v2/silences", Query: url.Values{"filter": {fmt.Sprintf("%s=%q", l.label, l.node)}},
 	})

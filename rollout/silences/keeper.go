@@ -35,7 +35,7 @@ type wanted struct {
 type Keeper struct {
 	alerts *alertmanager
 	clock  clock.Clock
-	// changed is that a pool wants something else.
+	// changed means that a pool wants something else.
 	changed chan struct{}
 	mu      sync.Mutex
 	pools   map[string]*pool // with mu
@@ -43,9 +43,9 @@ type Keeper struct {
 
 // pool is what is wanted and done for one pool.
 type pool struct {
-	wanted  wanted           // with the Keeper's mu
-	failed  func(error)      // with it too
-	held    map[lock]holding // of Start alone, as all below
+	wanted  wanted                    // with the Keeper's mu
+	failed  func(error)               // with it too
+	held    map[silenceTarget]holding // of Start alone, as all below
 	failure string
 	retry   time.Time
 }
@@ -83,7 +83,7 @@ func (k *Keeper) Want(name, secret, label string, nodes []string, failed func(er
 		if len(w.nodes) == 0 {
 			return
 		}
-		p = &pool{held: map[lock]holding{}}
+		p = &pool{held: map[silenceTarget]holding{}}
 		k.pools[name] = p
 	}
 	p.failed = failed
@@ -126,7 +126,7 @@ func (k *Keeper) reconcile(ctx context.Context) time.Duration {
 		want, failed := p.wanted, p.failed
 		k.mu.Unlock()
 		if !k.clock.Now().Before(p.retry) {
-			k.try(ctx, p, locks(name, &want), failed)
+			k.try(ctx, p, silenceTargets(name, &want), failed)
 		}
 		if next, some := p.next(); some {
 			after = min(after, max(next.Sub(k.clock.Now()), 0))
@@ -145,18 +145,18 @@ func (k *Keeper) forget(name string) {
 	}
 }
 
-// locks are what a pool wants.
-func locks(pool string, w *wanted) []lock {
-	out := make([]lock, len(w.nodes))
+// silenceTargets are those that a pool wants.
+func silenceTargets(pool string, w *wanted) []silenceTarget {
+	out := make([]silenceTarget, len(w.nodes))
 	for i, node := range w.nodes {
-		out[i] = lock{w.secret, w.label, pool, node}
+		out[i] = silenceTarget{w.secret, w.label, pool, node}
 	}
 	return out
 }
 
 // try does what is due for a pool. It ends with the first request that fails: with an Alertmanager
 // that does not answer, all others would.
-func (k *Keeper) try(ctx context.Context, p *pool, want []lock, failed func(error)) {
+func (k *Keeper) try(ctx context.Context, p *pool, want []silenceTarget, failed func(error)) {
 	err := k.converge(ctx, p, want)
 	p.retry = time.Time{}
 	if ctx.Err() != nil || err == nil {
@@ -172,7 +172,7 @@ func (k *Keeper) try(ctx context.Context, p *pool, want []lock, failed func(erro
 
 // converge ends what is not wanted any more, and then makes and renews what is. It goes on with the
 // second where the first fails: an end that is missed comes by itself.
-func (k *Keeper) converge(ctx context.Context, p *pool, want []lock) error {
+func (k *Keeper) converge(ctx context.Context, p *pool, want []silenceTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, turn)
 	defer cancel()
 	is := sets.New(want...)
@@ -191,7 +191,7 @@ func (k *Keeper) converge(ctx context.Context, p *pool, want []lock) error {
 	return cmp.Or(k.keep(ctx, p, want), err)
 }
 
-func (k *Keeper) keep(ctx context.Context, p *pool, want []lock) error {
+func (k *Keeper) keep(ctx context.Context, p *pool, want []silenceTarget) error {
 	for i := range want {
 		l := &want[i]
 		now := k.clock.Now()

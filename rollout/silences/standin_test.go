@@ -30,7 +30,7 @@ type standIn struct {
 	raw   string
 	// asked are the methods and paths of requests.
 	asked []string
-	// heard is that a request came since it was last read.
+	// heard means that a request came since it was last read.
 	heard chan struct{}
 }
 

@@ -174,8 +174,8 @@ func TestUnreadableObjects(t *testing.T) {
 		"a MachineConfig": {
 			Key{APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineConfig", Name: "m"}, "reading MachineConfig m: health checks read no MachineConfigs: they may hold secrets",
 		},
-		"a kind without a namespace in one": {Key{APIVersion: "v1", Kind: "Node", Namespace: "n", Name: "a"}, "reading Node n/a: a Node has no namespace: name none"},
-		"a kind in a namespace without one": {Key{APIVersion: "v1", Kind: "Service", Name: "s"}, "reading Service s: a Service is in a namespace: name it"},
+		"a kind without a namespace in one": {Key{APIVersion: "v1", Kind: "Node", Namespace: "n", Name: "a"}, "reading Node n/a: the kind Node is cluster-scoped: remove the namespace"},
+		"a kind in a namespace without one": {Key{APIVersion: "v1", Kind: "Service", Name: "s"}, "reading Service s: the kind Service is namespaced: set the namespace"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -118,9 +118,9 @@ func (s *Sets) resource(key *Key) (schema.GroupVersionResource, error) {
 	case err != nil:
 		return schema.GroupVersionResource{}, err
 	case key.Namespace != "" && mapping.Scope.Name() == meta.RESTScopeNameRoot:
-		return schema.GroupVersionResource{}, fmt.Errorf("a %s has no namespace: name none", key.Kind)
+		return schema.GroupVersionResource{}, fmt.Errorf("the kind %s is cluster-scoped: remove the namespace", key.Kind)
 	case key.Namespace == "" && mapping.Scope.Name() == meta.RESTScopeNameNamespace:
-		return schema.GroupVersionResource{}, fmt.Errorf("a %s is in a namespace: name it", key.Kind)
+		return schema.GroupVersionResource{}, fmt.Errorf("the kind %s is namespaced: set the namespace", key.Kind)
 	}
 	return mapping.Resource, nil
 }

@@ -7,13 +7,13 @@ type Event string
 
 // The events.
 const (
-	// Started is that the first node of a pool was told to change.
+	// Started means that the first node of a pool was told to change.
 	Started Event = "RolloutStarted"
-	// Halted is that no further node gets the target until a person acts.
+	// Halted means that no further node gets the target until a person acts.
 	Halted Event = "RolloutHalted"
-	// RolledBack is that a node which failed was told to go back.
+	// RolledBack means that a node which failed was told to go back.
 	RolledBack Event = "NodeRolledBack"
-	// Completed is that all nodes of the pool have the target and are healthy.
+	// Completed means that all nodes of the pool have the target and are healthy.
 	Completed Event = "RolloutCompleted"
 )
 

@@ -58,7 +58,7 @@ type File struct {
 type Unit struct {
 	Name   string
 	Object string
-	// IsOwn is that the configuration has the unit's text too.
+	// IsOwn reports whether the configuration has the unit's text too.
 	IsOwn bool
 }
 

@@ -104,7 +104,7 @@ func (r *Report) Text() string {
 		t.packages(r.Packages)
 	}
 	list(t, "Configuration in the image", r.Config, func(c Change) string { return c.What + " " + c.How })
-	list(t, "Files that replace one of the OS, of which the other stream has another version", r.Replaced,
+	list(t, "Files that replace an OS file which differs between the streams", r.Replaced,
 		func(c Replaced) string { return c.Path + " (" + c.Object + ")" })
 	return t.String()
 }

@@ -29,10 +29,10 @@ type Finding struct {
 // rule is one thing that is known to break.
 type rule struct {
 	name string
-	// isWarning is that nothing of it keeps the pool from moving.
+	// isWarning reports whether nothing of it keeps the pool from moving.
 	isWarning bool
-	// ofConfig is that the configuration and the major version say it all, so that no image has to
-	// be read.
+	// ofConfig reports whether the configuration and the major version say it all, so that no image
+	// has to be read.
 	ofConfig bool
 	check    func(*Move) []Finding
 }
@@ -88,7 +88,7 @@ func downgrade(m *Move) []Finding {
 	}
 	return []Finding{{
 		Found: fmt.Sprintf("stream %q has the major version %d, the pool is on %d", m.To.Stream, to, from),
-		Why:   "what the younger version has written to a node's disk, the older one need not understand", Fix: "make a new pool with new nodes for the older stream",
+		Why:   "the older version may not understand what the newer version wrote to the node's disk", Fix: "make a new pool with new nodes for the older stream",
 	}}
 }
 
@@ -116,7 +116,7 @@ func cgroupV1(m *Move) []Finding {
 		if slices.Contains(cgroupArguments, argument.Text) || slices.Contains(cgroupArguments, name) {
 			found = append(found, Finding{
 				Object: argument.Object, Place: "spec.kernelArguments", Found: "the kernel argument " + argument.Text,
-				Why: "version 10 has cgroup v2 only, and refuses to boot so, or boots and the kubelet does not start",
+				Why: "version 10 has only cgroup v2: with this argument the node does not boot, or the kubelet does not start",
 				Fix: "remove the argument (on OpenShift: cgroupMode v2 in nodes.config.openshift.io), and let the nodes run with cgroup v2 before they move",
 			})
 		}

@@ -27,7 +27,7 @@ type found struct {
 	knowledge     streams.Knowledge
 	// problems are those that belong to no source of images.
 	problems []streams.Problem
-	// releaseFailed is that the release could not be read to its end.
+	// releaseFailed reports whether the release could not be read to its end.
 	releaseFailed bool
 	// provenance are the annotations that the streams get; empty ones are removed.
 	provenance map[string]string
@@ -74,7 +74,7 @@ func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamIm
 	}
 	if wanted := f.cluster.desiredVersion; wanted != "" && r.options.ReleaseVersion != "" && wanted != r.options.ReleaseVersion {
 		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRelease, waitForRelease, fmt.Errorf(
-			"the cluster is to have release %q, and this controller is of %q: that of the other release will look for streams", wanted, r.options.ReleaseVersion))
+			"the cluster's desired release is %q, but this controller belongs to %q: the controller of the desired release will read the streams", wanted, r.options.ReleaseVersion))
 	}
 	access, err := r.access(ctx, f)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamIm
 	if len(images) > 0 {
 		add(streams.FromSpec(images))
 	}
-	if err := r.learn(ctx, f, images); err != nil {
+	if err := r.readKnowledge(ctx, f, images); err != nil {
 		return nil, err
 	}
 	return f, fault.Join(errs...)
@@ -137,8 +137,8 @@ func (r *Reconciler) release(ctx context.Context, access source.Access, image st
 	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), streams.Release{}, nil
 }
 
-// learn reads what is known of streams beside their images.
-func (r *Reconciler) learn(ctx context.Context, f *found, images []mcfgv1.OSImageStreamImages) error {
+// readKnowledge reads what is known of streams beside their images.
+func (r *Reconciler) readKnowledge(ctx context.Context, f *found, images []mcfgv1.OSImageStreamImages) error {
 	for _, place := range []struct {
 		name  string
 		parse func(string, map[string]string) (streams.Knowledge, []streams.Problem)
@@ -233,7 +233,7 @@ type cluster struct {
 	desiredVersion, desiredImage, installVersion string
 }
 
-// errNoClusterVersion is that a cluster of OpenShift has no ClusterVersion.
+// errNoClusterVersion means that a cluster of OpenShift has no ClusterVersion.
 var errNoClusterVersion = errors.New("the cluster has the kind ClusterVersion, and none of the name " + clusterVersionName)
 
 func (r *Reconciler) cluster(ctx context.Context) (cluster, error) {

@@ -77,8 +77,8 @@ type Reconciler struct {
 	events  events.Publisher
 	options Options
 	kinds   kinds
-	// said is what was said last about there being no streams, so that it is said once.
-	said string
+	// lastLogged is the last message about missing streams, so that it is logged once.
+	lastLogged string
 }
 
 // New makes a Reconciler; SetupWithManager gives it what it works with.
@@ -95,7 +95,7 @@ type scope struct {
 	found  *found // nil until the sources have been asked
 	// decided is the outcome; nil while the last one stays in force as a whole.
 	decided *outcome
-	// defaultErr is that the wanted default is not there.
+	// defaultErr means that the wanted default is not there.
 	defaultErr error
 }
 
@@ -176,12 +176,12 @@ func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
 		} else {
 			res = ctrl.Result{} // whatever may give some is watched
 		}
-		r.sayOnce(ctx, message)
+		r.logOnce(ctx, message)
 		return res, nil
 	}
 	name, reason, err := streams.Default(found.defaultInput("", "", set.Available))
 	if err != nil {
-		r.sayOnce(ctx, "No OSImageStream is made: "+err.Error())
+		r.logOnce(ctx, "No OSImageStream is made: "+err.Error())
 		return res, nil //nolint:nilerr // said, and no one but a person can help
 	}
 	object := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
@@ -197,10 +197,10 @@ func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
 	return ctrl.Result{}, nil
 }
 
-// sayOnce logs what has not been said last.
-func (r *Reconciler) sayOnce(ctx context.Context, message string) {
-	if r.said != message {
-		r.said = message
+// logOnce logs a message unless it was the last one.
+func (r *Reconciler) logOnce(ctx context.Context, message string) {
+	if r.lastLogged != message {
+		r.lastLogged = message
 		ctrl.LoggerFrom(ctx).Info(message)
 	}
 }

@@ -148,7 +148,7 @@ func TestProblemsKeepTheLastStatus(t *testing.T) {
 			spoil: tags(func(w *world, good []streams.Tag) []streams.Tag {
 				return append(good, w.registry.addStream("rhel-9", "2")...)
 			}),
-			want: map[string]string{"Ready": "False DuplicateImages", "Stalled": "DuplicateImages", "DuplicateStreams": "DuplicateImages"}, message: "has several of it",
+			want: map[string]string{"Ready": "False DuplicateImages", "Stalled": "DuplicateImages", "DuplicateStreams": "DuplicateImages"}, message: "has two different images",
 		},
 		"100 and more streams": {
 			spoil: tags(func(w *world, good []streams.Tag) []streams.Tag {

@@ -39,7 +39,7 @@ const (
 	bufferBytes = 64 << 10
 )
 
-// errGone is that a layer removes the list that an older one has.
+// errGone means that a layer removes the list that an older one has.
 var errGone = errors.New("a layer of it removes the file")
 
 // maxLimits is how long the limits of boot images may be: longer ones are cut, and so no JSON.
@@ -158,7 +158,7 @@ func scan(r io.Reader) (content []byte, err error) {
 		case name == imageReferences && header.Typeflag != tar.TypeReg:
 			return nil, fmt.Errorf("/%s is no regular file", imageReferences)
 		case name == imageReferences && header.Size > maxList:
-			return nil, fmt.Errorf("/%s has %d bytes, and may have %d", imageReferences, header.Size, maxList)
+			return nil, fmt.Errorf("/%s has %d bytes; the limit is %d", imageReferences, header.Size, maxList)
 		case name == imageReferences:
 			if content, err = io.ReadAll(archive); err != nil {
 				return nil, err

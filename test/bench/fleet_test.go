@@ -63,7 +63,7 @@ type crowd struct {
 	clients *kubernetes.Clientset
 	nodes   cache.Indexer
 	queue   workqueue.TypedInterface[string]
-	// reboots is that agents have their nodes drained, and not changed as they run.
+	// reboots reports whether agents drain and reboot their nodes.
 	reboots atomic.Bool
 	// arrived are when nodes were seen with an image first, and told when they were told to take
 	// it.

@@ -55,7 +55,7 @@ func testWhatIsWrongIsSaid(t *testing.T) {
 		},
 		"denied": {
 			secret: b.credentials(t, "pull"), ask: ownSecret, ready: "False PushDenied", stalled: "True PushDenied",
-			message: `spec.renderedImagePushSpec: checking access to repository "HOST/builds/POOL": it may not be written (403 Forbidden, DENIED: ` +
+			message: `spec.renderedImagePushSpec: checking access to repository "HOST/builds/POOL": the registry denies write access (403 Forbidden, DENIED: ` +
 				`account pull may pull but not push); check that the push secret's account for "HOST" may push it, and that its password still holds`,
 			cure: func(p *layered) {
 				p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = p.push })

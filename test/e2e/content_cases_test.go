@@ -330,7 +330,7 @@ func (p *layered) saysFailed(said string) {
 			end = "\n"
 		}
 		if reason == mcfgv1.ReasonBuildFailed {
-			end += "correct what failed, and it is built again; if the cause was elsewhere, remove it, then, "
+			end += "correct what failed, which starts a new build; if the cause was elsewhere, fix that, then, "
 		} else {
 			end += "once the cause is gone, "
 		}

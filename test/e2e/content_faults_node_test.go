@@ -60,7 +60,7 @@ func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	mustCluster(t, "up", "--name", mortal, "--nodes", "2")
 	p.arrive()
 	p.buildSays(status.Reconciling, "True RetryingBuild step build, instruction ")
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "(attempt 2 of 4); the attempt before: ")
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "(attempt 2 of 4); the previous attempt: ")
 	t.Log(conditionText(p.only().Status.Conditions, status.Reconciling))
 
 	require.Equal(t, dying, p.newest().Spec.NodeName)
@@ -71,7 +71,7 @@ func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	p.arrive()
 	assert.Equal(t, safe, p.newest().Spec.NodeName)
 	p.buildSays(status.Reconciling, "True RetryingBuild step build, instruction ")
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "; the attempt before: node "+dying+" stopped answering while the build ran there")
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "; the previous attempt: node "+dying+" stopped answering while the build ran there")
 	p.gate.open()
 	p.requireReady("one")
 	mustCluster(t, "up", "--name", mortal, "--nodes", "2")

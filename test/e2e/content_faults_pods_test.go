@@ -46,7 +46,7 @@ func testContentSurvives(t *testing.T) {
 }
 
 // endedOutside is what is said of a pod that ended without a word.
-const endedOutside = "it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain"
+const endedOutside = "it lost its pod, for example by a deletion, an eviction or a drain"
 
 // testPodEvicted is what a drain does. The next attempt has everything anew.
 func testPodEvicted(t *testing.T, b *podBuilds) {
@@ -57,7 +57,7 @@ func testPodEvicted(t *testing.T, b *podBuilds) {
 	p.arrive()
 	p.buildSays(status.Reconciling, "True RetryingBuild step build, instruction ")
 	p.retries(endedOutside)
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "(attempt 2 of 4); the attempt before: ")
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "(attempt 2 of 4); the previous attempt: ")
 	p.gate.open()
 	p.requireBuilt(2)
 	assert.Empty(t, p.gate.arrivals)
@@ -107,9 +107,9 @@ func testContentChanged(t *testing.T, b *podBuilds) {
 	p.eventually(func(t *assert.CollectT) {
 		build := &mcfgv1.MachineOSBuild{}
 		require.NoError(t, b.Get(p.t.Context(), client.ObjectKeyFromObject(first), build))
-		assert.True(t, strings.HasPrefix(conditionText(build.Status.Conditions, status.BuildInterrupted), "True Superseded the image that is wanted now is that of build \"content-changed-"))
+		assert.True(t, strings.HasPrefix(conditionText(build.Status.Conditions, status.BuildInterrupted), "True Superseded build \"content-changed-"))
 	})
-	p.toldOf(first.Name, "BuildInterrupted", "the image that is wanted now is that of build")
+	p.toldOf(first.Name, "BuildInterrupted", "supersedes it")
 	p.requireNothingRuns(first)
 	p.arrive()
 	p.gate.open()
@@ -177,7 +177,7 @@ func testPushDenied(t *testing.T, b *podBuilds) {
 	build := p.only()
 	p.failed(mcfgv1.ReasonPushDenied, "pushing "+p.host+"/builds/content-denied:content-")
 	said := conditionText(p.only().Status.Conditions, status.BuildFailed)
-	assert.Contains(t, said, ":content-"+p.only().Status.ContentKey+": it may not be written (")
+	assert.Contains(t, said, ":content-"+p.only().Status.ContentKey+": the registry denies write access (")
 	assert.Contains(t, said, "; check the push secret")
 	assert.Len(t, p.seen.of("Pod", build), 1, "it is not tried again")
 	require.Len(t, p.pods(), 1, "what failed stays, for someone to look at")

@@ -34,7 +34,7 @@ type podPhase struct {
 
 // podPhases are the moments of a build in a pod, in their order.
 var podPhases = map[string]podPhase{
-	"pending": {says: "True Waiting no node can take the build: ", begin: func(p *contained) (wait, release func()) {
+	"pending": {says: "True Waiting no node can run the build: ", begin: func(p *contained) (wait, release func()) {
 		p.gate.open()
 		label := "layerwright.test/" + p.name
 		p.ask("", func(c *mcfgv1.MachineOSConfig) {

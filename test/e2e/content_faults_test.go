@@ -133,7 +133,7 @@ func (p *contained) retries(because string) {
 	p.eventually(func(t *assert.CollectT) {
 		got := conditionText(p.config(p.t).Status.Conditions, status.Reconciling)
 		assert.True(t, strings.HasPrefix(got, "True RetryingBuild "), got)
-		assert.Contains(t, got, "; the attempt before: "+because)
+		assert.Contains(t, got, "; the previous attempt: "+because)
 	})
 }
 

@@ -47,7 +47,7 @@ func testImagesBuiltElsewhere(t *testing.T) {
 	i.writePolicy(i.entry(i.right.Public))
 	b.withArguments(t, trustPolicy)
 
-	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the key "+i.right.ID()[:16])
+	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" accepts only the key "+i.right.ID()[:16])
 	i.sign(i.wrong)
 	i.touch()
 	i.eventually("False NotSigned", "none of its signatures is by a trusted key")
@@ -56,7 +56,7 @@ func testImagesBuiltElsewhere(t *testing.T) {
 	i.eventually("True Ready", "it is signed with the key "+i.right.ID())
 
 	i.writePolicy("own: {}\nrepositories:\n  - repo: x\n")
-	i.eventually("True Ready", `since then it can't be looked at: policy.yaml of the ConfigMap "`+objects.TrustPolicy+`"`)
+	i.eventually("True Ready", `it can't be checked now: policy.yaml of the ConfigMap "`+objects.TrustPolicy+`"`)
 	i.eventually("True Ready", `line 3: there is no field "repo"`)
 
 	i.writePolicy(i.entry(i.right.Public) + "    builders: [https://ci.example.com/os]\n")

@@ -286,7 +286,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		state := b.until(func(s backend.State) bool { return s.Failure != nil })
 		assert.Equal(t, backend.Pending, state.Phase)
 		assert.Equal(t, backend.Waiting, state.Failure.Class)
-		assert.Contains(t, state.Failure.Message, "no node can take the build: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector")
+		assert.Contains(t, state.Failure.Message, "no node can run the build: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector")
 
 		again := secret.DeepCopy()
 		again.ResourceVersion, again.UID = "", ""
@@ -339,19 +339,19 @@ func TestOnlyBuildsMayMount(t *testing.T) {
 		}, "neither the node's namespaces"},
 		"a type of SELinux": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
 			c.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
-		}, "what SELinux and AppArmor"},
+		}, "must not loosen SELinux"},
 		"a type of SELinux for all containers": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) {
 			p.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}}
-		}, "what SELinux and AppArmor"},
+		}, "must not loosen SELinux"},
 		"a level of SELinux": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
 			c.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c1,c2"}
 		}, ""},
 		"no AppArmor": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
 			c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-		}, "what SELinux and AppArmor"},
+		}, "must not loosen SELinux"},
 		"all of /proc": {func(p *corev1.PodSpec, c *corev1.SecurityContext) {
 			p.HostUsers, c.ProcMount = new(false), new(corev1.UnmaskedProcMount)
-		}, "what SELinux and AppArmor"},
+		}, "must not loosen SELinux"},
 		"the node's pids": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.HostPID = true }, "neither the node's namespaces"},
 		"a build that is root of its node": {
 			func(p *corev1.PodSpec, c *corev1.SecurityContext) {

@@ -52,7 +52,7 @@ type services struct {
 	authority []byte // that of their certificates
 
 	mu sync.Mutex
-	// away is whether Fulcio does not answer, and tokens are those that it was given.
+	// away reports whether Fulcio does not answer, and tokens are those that it was given.
 	away   bool
 	tokens []string
 }

@@ -87,7 +87,7 @@ func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
 	require.NoError(t, p.Create(t.Context(), own))
 	t.Cleanup(func() { require.NoError(t, p.Delete(context.WithoutCancel(t.Context()), own)) })
 	p.failed(mcfgv1.ReasonInvalid, "task inspect: ")
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not: "+signingKey)
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not allowed: "+signingKey)
 
 	inspecting("refuse")
 	require.NoError(t, p.Update(t.Context(), own))
@@ -134,7 +134,7 @@ func testTektonAway(t *testing.T, b *podBuilds) {
 	p.eventually(func(t *assert.CollectT) {
 		got := conditionText(p.config(t).Status.Conditions, status.Reconciling)
 		assert.True(t, strings.HasPrefix(got, "True Waiting "), got)
-		assert.Contains(t, got, "Tekton does not go on: see that the Deployment tekton-pipelines-controller runs")
+		assert.Contains(t, got, "Tekton does not continue: check that the Deployment tekton-pipelines-controller runs")
 	})
 	p.scale("1")
 	p.succeeded()

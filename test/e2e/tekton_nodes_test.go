@@ -114,14 +114,14 @@ func testTektonNodeDies(t *testing.T, b *podBuilds) {
 	require.NoError(t, await.DeploymentAvailable(within(t), b.clients, stack.Namespace, stack.ControllerName))
 	b.cordon(t, standInARM64, false) // the controller, which up makes anew, is on the other
 	p.arrive()
-	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 2 of 4); the attempt before: "))
+	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 2 of 4); the previous attempt: "))
 
 	b.killNode(t, standInARM64)
 	p.reconciling("True RetryingBuild step build runs on node "+standInARM64+", which does not answer; if that lasts, another attempt follows", "")
 	p.reconciling("True RetryingBuild node "+standInARM64+" does not answer; another attempt follows at ", "")
 	mustCluster(t, "up", "--name", archCluster, "--nodes", "2", "--with-tekton")
 	p.arrive()
-	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 3 of 4); the attempt before: "))
+	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 3 of 4); the previous attempt: "))
 	p.gate.open()
 	p.requireSigned(p.ready(""))
 }

@@ -185,7 +185,7 @@ func testVerifiedFails(t *testing.T, v verified) {
 	assert.Equal(t, new(int32(3)), result.ExitCode)
 	assert.Equal(t, "first line; no os-release", result.Message, "the end of its output")
 	v.says(status.Stalled, "True VerificationFailed the image of build ")
-	assert.Contains(t, conditionText(v.config(t).Status.Conditions, status.Ready), "ended with exit code 3: first line; no os-release; correct what the image is made of")
+	assert.Contains(t, conditionText(v.config(t).Status.Conditions, status.Ready), "ended with exit code 3: first line; no os-release; fix the image's inputs or the test")
 	assert.Empty(t, v.config(t).Status.CurrentImagePullSpec)
 	v.eventually(func(t *assert.CollectT) {
 		pool := &mcfgv1.MachineConfigPool{}

@@ -31,7 +31,7 @@ type ExitError struct {
 // Error shows what the script printed.
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d: %s", e.Code, e.Output) }
 
-// errGone is that the machine ended before it answered.
+// errGone means that the machine ended before it answered.
 var errGone = errors.New("the machine ended before it answered")
 
 // Run runs a script in bash and returns what it prints. It waits for a machine that boots. A script

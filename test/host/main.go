@@ -47,7 +47,7 @@ type host struct {
 	sysroot *deployments.Sysroot
 	line    power.Line
 	out     io.Writer
-	// child is that the work is done by this program again.
+	// child reports whether the work is done by this program again.
 	child bool
 }
 

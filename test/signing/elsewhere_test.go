@@ -63,7 +63,7 @@ func TestCosignSignaturesAreAccepted(t *testing.T) {
 	run("attest", "--key", "cosign.key", "--tlog-upload=false", "--type", "slsaprovenance1", "--predicate", "provenance.json", ref.String())
 	require.NoError(t, verify())
 	now = now.Add(24 * time.Hour)
-	require.ErrorContains(t, verify(), "longer ago than 24h0m0s")
+	require.ErrorContains(t, verify(), "and is older than 24h0m0s")
 }
 
 // cosignAtHome is the program, in a home of its own.

@@ -257,7 +257,7 @@ func TestRekorHasTheEntryAlready(t *testing.T) {
 func TestRekorGoesAway(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		// taken is whether Rekor has taken the entry whose answer is lost.
+		// taken reports whether Rekor has taken the entry whose answer is lost.
 		taken   bool
 		entries int
 	}{

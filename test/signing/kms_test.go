@@ -81,7 +81,7 @@ func TestVaultRotatesItsKey(t *testing.T) {
 	vault.RotateKey("os")
 	image := c.push("os/worker", "one")
 	_, err = sign.NewSigner(keys).Sign(t.Context(), c.client, image)
-	require.ErrorContains(t, err, "the service has another key")
+	require.ErrorContains(t, err, "the key of the service has changed")
 	require.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
 	c.signAll(keys, image)
 	after, err := keys.Key(t.Context())

@@ -29,7 +29,7 @@ func (w *world) agent(m *machine) {
 		}
 		if (m.booted != m.target() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
 			m.State, m.Reason = mcfgv1.NodeStateWorking, ""
-			m.DesiredDrain, m.Heard = mcfgv1.DrainPrefix+m.DesiredConfig, m.target()
+			m.DesiredDrain, m.ReportedDesired = mcfgv1.DrainPrefix+m.DesiredConfig, m.target()
 			m.Unschedulable = true
 			m.phase, m.busy = draining, w.until(3)
 		}
@@ -108,7 +108,7 @@ func (w *world) boot(m *machine) {
 	m.DesiredDrain = mcfgv1.UncordonPrefix + m.DesiredConfig
 	m.LastAppliedDrain = m.DesiredDrain
 	if m.bootsOld {
-		m.bootsOld, m.Heard = false, m.target()
+		m.bootsOld, m.ReportedDesired = false, m.target()
 		m.State, m.Reason = mcfgv1.NodeStateDegraded, failed(m.DesiredConfig)
 		return
 	}
@@ -206,7 +206,7 @@ func (w *world) chaos() {
 		w.othersFirst = w.until(20)
 	case 22:
 		if m.phase == idle && m.State == mcfgv1.NodeStateDone {
-			m.State, m.Reason, m.Heard = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
+			m.State, m.Reason, m.ReportedDesired = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
 			m.agentDown = w.until(20)
 		}
 	case 23:

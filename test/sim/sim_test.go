@@ -175,7 +175,7 @@ func (w *world) requireQuarantine(t *testing.T) {
 func (w *world) requireBack(t *testing.T, in *plan.Input, move *plan.Move) {
 	t.Helper()
 	m := w.machine(move.Node)
-	require.False(t, m.IsDegraded() && m.Heard != in.Target, "%s goes back from what it never heard of: %s", m.Name, move.Reason)
+	require.False(t, m.IsDegraded() && m.ReportedDesired != in.Target, "%s goes back from what it never heard of: %s", m.Name, move.Reason)
 	require.Contains(t, []nodes.Target{m.Previous, m.has()}, move.Target, "what %s goes back to", move.Node)
 	require.Equal(t, in.Target, move.Failed)
 	require.NotEqual(t, in.Target, move.Target)

@@ -26,7 +26,7 @@ type world struct {
 	random *rand.Rand
 	tick   int
 	calm   bool // nothing breaks any more
-	// large is that there are many machines, which may not be joined by others.
+	// large reports whether there are many machines, which may not be joined by others.
 	large bool
 
 	pool     *mcfgv1.MachineConfigPool
@@ -49,7 +49,7 @@ type world struct {
 	// quarantined are the images that no node may get.
 	quarantined map[string]bool
 
-	// hidesEtcd is that etcd runs where the controller does not see it.
+	// hidesEtcd reports whether etcd runs where the controller does not see it.
 	hidesEtcd bool
 
 	// Until when a component is away, and until when other pools go first.
@@ -73,11 +73,11 @@ type machine struct {
 	blocked int
 	// lost is until when the node does not return from its reboot.
 	lost int
-	// bootsOld is that the next reboot brings back what was there.
+	// bootsOld reports whether the next reboot brings back what was there.
 	bootsOld bool
 	// agentDown is until when the agent does nothing.
 	agentDown int
-	// cordoned is that a person has cordoned the node.
+	// cordoned reports whether a person has cordoned the node.
 	cordoned bool
 	// booted is what the host runs, and boots what it runs after the reboot that it is in.
 	booted, boots nodes.Target
@@ -306,7 +306,7 @@ func (w *world) apply(p *plan.Plan) {
 			if w.started.IsZero() {
 				w.started = w.now()
 			}
-			m.Told = w.started
+			m.RolloutStarted = w.started
 		case plan.Rollback:
 			m.FailedTarget, m.FailedReason, m.StageImage, m.LiveOnly = move.Failed, move.Reason, "", false
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image

@@ -22,7 +22,7 @@ func (e *experiment) content(ctx context.Context, o *maker.Order) (image, notBui
 		return "", "", err
 	}
 	builds, err := e.options.Backends.For(e.Config)
-	switch step := plan.Choose(&plan.Making{HasContent: true, HasContentImage: image != "", Backend: err == nil}); step.Action {
+	switch step := plan.Choose(&plan.ImagePlanInput{HasContent: true, HasContentImage: image != "", Backend: err == nil}); step.Action {
 	case plan.Append:
 		return image, "", nil
 	case plan.Build:

@@ -48,7 +48,7 @@ type Request struct {
 	Then    *trial.Rendered
 	// Demand says which architectures the image is to be for.
 	Demand plan.Demand
-	// IsUnderWay is that what builds content now, if anything, is for this request.
+	// IsUnderWay reports whether what builds content now, if anything, is for this request.
 	IsUnderWay bool
 	// StillAsked is an error where the request does not stand any more; it is asked before the
 	// image gets its tag.

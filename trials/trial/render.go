@@ -48,7 +48,7 @@ func Render(objects Objects, stream string) (*Rendered, error) {
 	if errors.As(err, &refused) && refused.Reason == mcfgv1.ReasonStreamDowngrade {
 		out.Blockers = append(out.Blockers, compare.Finding{
 			Rule: compare.RuleDowngrade, Object: fmt.Sprintf("MachineConfigPool %q", pool.Name), Place: "spec.osImageStream", Found: refused.Message,
-			Why: "what the younger version has written to a node's disk, the older one need not understand", Fix: "make a new pool with new nodes for the older stream",
+			Why: "the older version may not understand what the newer version wrote to the node's disk", Fix: "make a new pool with new nodes for the older stream",
 		})
 		pool.Status.OSImageStream.Name = ""
 		delete(pool.Annotations, mcfgv1.AnnotationRememberedStream)
@@ -107,9 +107,9 @@ func object(machineConfig string) string { return fmt.Sprintf("MachineConfig %q"
 
 // Names of rules, beside those of package compare.
 const (
-	// RuleOtherImage is that something names an OS image in place of the stream's.
+	// RuleOtherImage means that something names an OS image in place of the stream's.
 	RuleOtherImage = "OtherOSImage"
-	// RuleEndOfLife is that the life of the stream has ended, or ends.
+	// RuleEndOfLife means that the life of the stream has ended, or ends.
 	RuleEndOfLife = "StreamEndOfLife"
 )
 

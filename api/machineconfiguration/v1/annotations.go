@@ -285,28 +285,29 @@ const (
 
 // Values of AnnotationStagedChange.
 const (
-	// NodeChangeLive is that files change and units are reloaded or restarted, while pods run on.
+	// NodeChangeLive means that files change and units are reloaded or restarted, while pods run
+	// on.
 	NodeChangeLive = "Live"
-	// NodeChangeDrain is that pods have to leave, and the node does not reboot.
+	// NodeChangeDrain means that pods have to leave, and the node does not reboot.
 	NodeChangeDrain = "Drain"
-	// NodeChangeSoftReboot is that the node is drained and restarts its user space, and not its
+	// NodeChangeSoftReboot means that the node is drained and restarts its user space, and not its
 	// kernel.
 	NodeChangeSoftReboot = "SoftReboot"
-	// NodeChangeReboot is that the node is drained and reboots.
+	// NodeChangeReboot means that the node is drained and reboots.
 	NodeChangeReboot = "Reboot"
 )
 
 // Values of AnnotationState.
 const (
-	// NodeStateDone is that the node has what it should have.
+	// NodeStateDone means that the node has what it should have.
 	NodeStateDone = "Done"
-	// NodeStateWorking is that the node is on its way.
+	// NodeStateWorking means that the node is on its way.
 	NodeStateWorking = "Working"
-	// NodeStateRebooting is that the node is about to boot its new deployment.
+	// NodeStateRebooting means that the node is about to boot its new deployment.
 	NodeStateRebooting = "Rebooting"
-	// NodeStateDegraded is that the node's update failed, and is tried again.
+	// NodeStateDegraded means that the node's update failed, and is tried again.
 	NodeStateDegraded = "Degraded"
-	// NodeStateUnreconcilable is that the node cannot get there from where it is.
+	// NodeStateUnreconcilable means that the node cannot get there from where it is.
 	NodeStateUnreconcilable = "Unreconcilable"
 )
 

@@ -17,29 +17,29 @@ const (
 
 // Reasons that conditions of every kind can have.
 const (
-	// ReasonNotYetObserved is that no controller has looked at the object yet.
+	// ReasonNotYetObserved means that no controller has looked at the object yet.
 	ReasonNotYetObserved = "NotYetObserved"
-	// ReasonRetrying is that something outside keeps failing and is tried again.
+	// ReasonRetrying means that something outside keeps failing and is tried again.
 	ReasonRetrying = "Retrying"
-	// ReasonSucceeded is that all is as asked for.
+	// ReasonSucceeded means that all is as asked for.
 	ReasonSucceeded = "Succeeded"
-	// ReasonAsExpected is that a condition which tells of trouble has none to tell of.
+	// ReasonAsExpected means that a condition which tells of trouble has none to tell of.
 	ReasonAsExpected = "AsExpected"
-	// ReasonProgressing is that a controller works on it.
+	// ReasonProgressing means that a controller works on it.
 	ReasonProgressing = "Progressing"
-	// ReasonWaiting is that someone else is expected to act; the message says who and what.
+	// ReasonWaiting means that someone else is expected to act; the message says who and what.
 	ReasonWaiting = "Waiting"
 	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the
 	// program: the API requires one.
 	ReasonUnspecified = "Unspecified"
-	// ReasonInvalid is that spec asks for something that cannot be; the message says which field
+	// ReasonInvalid means that spec asks for something that cannot be; the message says which field
 	// and why.
 	ReasonInvalid = "Invalid"
-	// ReasonControllerKilled is that the controller was killed twice in a row while it worked on
+	// ReasonControllerKilled means that the controller was killed twice in a row while it worked on
 	// the object or on what it names, as a rule because that takes more memory than the controller
 	// has.
 	ReasonControllerKilled = "ControllerKilled"
-	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's
+	// ReasonKindNotInstalled means that the cluster lacks a kind that spec needs, such as Tekton's
 	// PipelineRun.
 	ReasonKindNotInstalled = "KindNotInstalled"
 )
@@ -83,50 +83,51 @@ func (s BuildStage) IsFinal() bool { return s >= BuildStageFailed }
 // Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its
 // state: one of Pending, Prepared, Building, Succeeded, Failed and Interrupted.
 const (
-	// ReasonPending is that the build waits for its inputs or a slot.
+	// ReasonPending means that the build waits for its inputs or a slot.
 	ReasonPending = "Pending"
-	// ReasonPreparing is that the inputs are being gathered.
+	// ReasonPreparing means that the inputs are being gathered.
 	ReasonPreparing = "Preparing"
-	// ReasonPrepared is that the inputs are complete and valid.
+	// ReasonPrepared means that the inputs are complete and valid.
 	ReasonPrepared = "Prepared"
-	// ReasonBuilding is that the builder runs.
+	// ReasonBuilding means that the builder runs.
 	ReasonBuilding = "Building"
-	// ReasonRetryingBuild is that an attempt failed for a reason outside of the Containerfile, and
-	// another one runs.
+	// ReasonRetryingBuild means that an attempt failed for a reason outside of the Containerfile,
+	// and another one runs.
 	ReasonRetryingBuild = "RetryingBuild"
-	// ReasonBuilt is that the image was built from its Containerfile.
+	// ReasonBuilt means that the image was built from its Containerfile.
 	ReasonBuilt = "Built"
-	// ReasonReused is that the registry had the image already.
+	// ReasonReused means that the registry had the image already.
 	ReasonReused = "Reused"
-	// ReasonConfigAppended is that only the configuration changed, and one layer was appended.
+	// ReasonConfigAppended means that only the configuration changed, and one layer was appended.
 	ReasonConfigAppended = "ConfigAppended"
-	// ReasonInvalidContainerfile is that the Containerfile cannot be built; the message has the
+	// ReasonInvalidContainerfile means that the Containerfile cannot be built; the message has the
 	// line.
 	ReasonInvalidContainerfile = "InvalidContainerfile"
-	// ReasonBuildFailed is that a line of the Containerfile failed; the message has the line and
+	// ReasonBuildFailed means that a line of the Containerfile failed; the message has the line and
 	// the last lines of its output.
 	ReasonBuildFailed = "BuildFailed"
 	// ReasonFailed is the state of a build that failed.
 	ReasonFailed = "Failed"
 	// ReasonInterrupted is the state of a build that was ended from outside.
 	ReasonInterrupted = "Interrupted"
-	// ReasonPushDenied is that the push secret may not write to the repository.
+	// ReasonPushDenied means that the push secret may not write to the repository.
 	ReasonPushDenied = "PushDenied"
-	// ReasonImageNotFound is that an image which the build needs does not exist, or may not be
+	// ReasonImageNotFound means that an image which the build needs does not exist, or may not be
 	// pulled.
 	ReasonImageNotFound = "ImageNotFound"
-	// ReasonRetryLimitReached is that the last allowed attempt failed.
+	// ReasonRetryLimitReached means that the last allowed attempt failed.
 	ReasonRetryLimitReached = "RetryLimitReached"
-	// ReasonTimedOut is that an attempt took longer than buildTimeout.
+	// ReasonTimedOut means that an attempt took longer than buildTimeout.
 	ReasonTimedOut = "TimedOut"
-	// ReasonSuperseded is that a newer build took this one's place.
+	// ReasonSuperseded means that a newer build took this one's place.
 	ReasonSuperseded = "Superseded"
-	// ReasonMachineOSConfigDeleted is that the MachineOSConfig which asked for the build is gone.
+	// ReasonMachineOSConfigDeleted means that the MachineOSConfig which asked for the build is
+	// gone.
 	ReasonMachineOSConfigDeleted = "MachineOSConfigDeleted"
-	// ReasonInputsChanged is that a step of the build found other files than the controller made
+	// ReasonInputsChanged means that a step of the build found other files than the controller made
 	// for it.
 	ReasonInputsChanged = "InputsChanged"
-	// ReasonBuilderDeleted is that someone deleted the builder's object.
+	// ReasonBuilderDeleted means that someone deleted the builder's object.
 	ReasonBuilderDeleted = "BuilderDeleted"
 )
 
@@ -139,28 +140,28 @@ const (
 
 // Reasons of a MachineOSConfig's conditions.
 const (
-	// ReasonPreBuiltImageSeeded is that the current image is one that the installer had built.
+	// ReasonPreBuiltImageSeeded means that the current image is one that the installer had built.
 	ReasonPreBuiltImageSeeded = "PreBuiltImageSeeded"
-	// ReasonWaitingForSecret is that a secret is missing or of another type; the message has its
+	// ReasonWaitingForSecret means that a secret is missing or of another type; the message has its
 	// name.
 	ReasonWaitingForSecret = "WaitingForSecret"
-	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has
-	// its name.
+	// ReasonWaitingForConfigMap means that a ConfigMap, or a key in one, is missing; the message
+	// has its name.
 	ReasonWaitingForConfigMap = "WaitingForConfigMap"
-	// ReasonWaitingForRemoteFile is that a file which a MachineConfig names by URL cannot be had;
-	// the message has the URL and the answer.
+	// ReasonWaitingForRemoteFile means that a file which a MachineConfig names by URL cannot be
+	// had; the message has the URL and the answer.
 	ReasonWaitingForRemoteFile = "WaitingForRemoteFile"
-	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is
+	// ReasonWaitingForPool means that the pool does not exist, has no rendered MachineConfig, or is
 	// degraded.
 	ReasonWaitingForPool = "WaitingForPool"
-	// ReasonBuilderNotAvailable is that the image has content which has to be built, and this
+	// ReasonBuilderNotAvailable means that the image has content which has to be built, and this
 	// installation has no builder of the type that imageBuilder names. Images of configuration
 	// alone need none.
 	ReasonBuilderNotAvailable = "BuilderNotAvailable"
-	// ReasonUnsuitableBaseImage is that the base image is no bootable OS image; the message says
+	// ReasonUnsuitableBaseImage means that the base image is no bootable OS image; the message says
 	// what it lacks.
 	ReasonUnsuitableBaseImage = "UnsuitableBaseImage"
-	// ReasonWaitingForSignature is that the image has been pushed and not been signed yet.
+	// ReasonWaitingForSignature means that the image has been pushed and not been signed yet.
 	ReasonWaitingForSignature = "WaitingForSignature"
 )
 
@@ -213,62 +214,63 @@ const (
 // Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are
 // openshift/machine-config-operator's.
 const (
-	// ReasonNodesDegraded is that nodes failed; the message names them.
+	// ReasonNodesDegraded means that nodes failed; the message names them.
 	ReasonNodesDegraded = "NodesDegraded"
-	// ReasonInvalidMachineConfig is that a MachineConfig cannot be read or joined; the message
+	// ReasonInvalidMachineConfig means that a MachineConfig cannot be read or joined; the message
 	// names it.
 	ReasonInvalidMachineConfig = "InvalidMachineConfig"
-	// ReasonStreamNotFound is that the stream which the pool should go to is not among the
+	// ReasonStreamNotFound means that the stream which the pool should go to is not among the
 	// available ones; the pool keeps its image.
 	ReasonStreamNotFound = "StreamNotFound"
-	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one
+	// ReasonStreamDowngrade means that the pool's stream is of an older major version than the one
 	// that the pool is on.
 	ReasonStreamDowngrade = "StreamDowngrade"
-	// ReasonBlockedOnStream is that the configuration has something that can't work on the pool's
-	// stream.
+	// ReasonBlockedOnStream means that the configuration has something that can't work on the
+	// pool's stream.
 	ReasonBlockedOnStream = "BlockedOnStream"
-	// ReasonOSImageURLConflict is that the pool names a stream and a MachineConfig sets osImageURL.
+	// ReasonOSImageURLConflict means that the pool names a stream and a MachineConfig sets
+	// osImageURL.
 	ReasonOSImageURLConflict = "OSImageURLConflict"
-	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release;
+	// ReasonWaitingForOSImageStream means that the OSImageStream is still that of another release;
 	// RenderDegraded is Unknown meanwhile.
 	ReasonWaitingForOSImageStream = "WaitingForOSImageStream"
-	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig
-	// of that size.
+	// ReasonRenderedConfigTooLarge means that the API server does not store a rendered
+	// MachineConfig of that size.
 	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
-	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message
+	// ReasonNodesInSeveralPools means that several custom pools select the same nodes; the message
 	// names them.
 	ReasonNodesInSeveralPools = "NodesInSeveralPools"
-	// ReasonNoNodes is that the pool has no nodes: it is neither updated nor updating.
+	// ReasonNoNodes means that the pool has no nodes: it is neither updated nor updating.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that no one updates
-	// them.
+	// ReasonNoNodeAgent means that the nodes which are left have no node agent, so that no one
+	// updates them.
 	ReasonNoNodeAgent = "NoNodeAgent"
-	// ReasonNotRendered is that the pool has no configuration yet.
+	// ReasonNotRendered means that the pool has no configuration yet.
 	ReasonNotRendered = "NotRendered"
-	// ReasonBuildSuccess is that the pool's image has been built.
+	// ReasonBuildSuccess means that the pool's image has been built.
 	ReasonBuildSuccess = "BuildSuccess"
-	// ReasonBuildPending is that the pool's image waits to be built.
+	// ReasonBuildPending means that the pool's image waits to be built.
 	ReasonBuildPending = "BuildPending"
-	// ReasonNoLayeredObjects is that the pool has no MachineOSConfig.
+	// ReasonNoLayeredObjects means that the pool has no MachineOSConfig.
 	ReasonNoLayeredObjects = "NoLayeredObjects"
-	// ReasonStreamEndOfLife is that the pool's stream is deprecated, and will end.
+	// ReasonStreamEndOfLife means that the pool's stream is deprecated, and will end.
 	ReasonStreamEndOfLife = "StreamEndOfLife"
-	// ReasonStreamRemoved is that the pool's stream is no longer among the available ones: the pool
-	// keeps the stream's last images, and goes on otherwise.
+	// ReasonStreamRemoved means that the pool's stream is no longer among the available ones: the
+	// pool keeps the stream's last images, and goes on otherwise.
 	ReasonStreamRemoved = "StreamRemoved"
-	// ReasonCompactCluster is that the control plane's nodes run everything, which should be of one
-	// stream.
+	// ReasonCompactCluster means that the control plane's nodes run everything, which should be of
+	// one stream.
 	ReasonCompactCluster = "CompactCluster"
 	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False, on the OSImageStream and on
 	// Layerwright's ClusterOperator on OpenShift, while a pool follows a stream whose life has
 	// ended, or that was removed.
 	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
-	// ReasonRolloutHalted is that as many nodes failed with an image as haltThreshold says.
+	// ReasonRolloutHalted means that as many nodes failed with an image as haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
-	// ReasonInvalidRollout is that spec.rollout can't be followed, such as for a health check that
-	// does not compile; the message says why.
+	// ReasonInvalidRollout means that spec.rollout can't be followed, such as for a health check
+	// that does not compile; the message says why.
 	ReasonInvalidRollout = "InvalidRollout"
-	// ReasonPaused is that the pool is paused.
+	// ReasonPaused means that the pool is paused.
 	ReasonPaused = "Paused"
 )
 
@@ -281,24 +283,26 @@ const (
 
 // Reasons of the OSImageStream's conditions.
 const (
-	// ReasonNoOSImageStreamAvailable is that no source gives a complete stream.
+	// ReasonNoOSImageStreamAvailable means that no source gives a complete stream.
 	ReasonNoOSImageStreamAvailable = "NoOSImageStreamAvailable"
-	// ReasonDefaultStreamNotAvailable is that spec.defaultStream is none of the available streams;
-	// the default stays what it was.
+	// ReasonDefaultStreamNotAvailable means that spec.defaultStream is none of the available
+	// streams; the default stays what it was.
 	ReasonDefaultStreamNotAvailable = "DefaultStreamNotAvailable"
-	// ReasonSourceFailed is that a source could not be read; the streams of the others are there.
+	// ReasonSourceFailed means that a source could not be read; the streams of the others are
+	// there.
 	ReasonSourceFailed = "SourceFailed"
 )
 
 // Reasons of the condition Drained that the drain controller writes.
 const (
-	// ReasonDrainBlocked is that a PodDisruptionBudget, or another refusal, keeps pods on the node.
+	// ReasonDrainBlocked means that a PodDisruptionBudget, or another refusal, keeps pods on the
+	// node.
 	ReasonDrainBlocked = "DrainBlocked"
-	// ReasonDrainOverdue is that it has kept them there for longer than a drain should take.
+	// ReasonDrainOverdue means that it has kept them there for longer than a drain should take.
 	ReasonDrainOverdue = "DrainOverdue"
-	// ReasonDrained is that what kept them there is gone, and so are they.
+	// ReasonDrained means that what kept them there is gone, and so are they.
 	ReasonDrained = "Drained"
-	// ReasonDrainCancelled is that the drain was no longer wanted.
+	// ReasonDrainCancelled means that the drain was no longer wanted.
 	ReasonDrainCancelled = "DrainCancelled"
 )
 
@@ -308,26 +312,26 @@ const ReasonStagingFailed = "StagingFailed"
 
 // Reasons of the conditions of a MachineConfigNode that the node agent writes.
 const (
-	// ReasonStaged is that the image is on the node's disk.
+	// ReasonStaged means that the image is on the node's disk.
 	ReasonStaged = "Staged"
-	// ReasonUpdating is that the node changes to what it should have.
+	// ReasonUpdating means that the node changes to what it should have.
 	ReasonUpdating = "Updating"
-	// ReasonRebooting is that the node is told to reboot.
+	// ReasonRebooting means that the node is told to reboot.
 	ReasonRebooting = "Rebooting"
-	// ReasonRebootOverdue is that it was told so long ago, and still runs.
+	// ReasonRebootOverdue means that it was told so long ago, and still runs.
 	ReasonRebootOverdue = "RebootOverdue"
-	// ReasonUpdated is that the node has what it should have.
+	// ReasonUpdated means that the node has what it should have.
 	ReasonUpdated = "Updated"
-	// ReasonUpdateFailed is that the node did not get there, or that its host can't be managed.
+	// ReasonUpdateFailed means that the node did not get there, or that its host can't be managed.
 	ReasonUpdateFailed = "UpdateFailed"
-	// ReasonPreparingFailed is that the node could not be made ready for its reboot, and tries
+	// ReasonPreparingFailed means that the node could not be made ready for its reboot, and tries
 	// again.
 	ReasonPreparingFailed = "PreparingFailed"
-	// ReasonApplyingFailed is that the node could not be given what no image carries, and tries
+	// ReasonApplyingFailed means that the node could not be given what no image carries, and tries
 	// again.
 	ReasonApplyingFailed = "ApplyingFailed"
-	// ReasonConfigDrift is that files of the node are not as its image and its configuration have
-	// them.
+	// ReasonConfigDrift means that files of the node are not as its image and its configuration
+	// have them.
 	ReasonConfigDrift = "ConfigDrift"
 )
 

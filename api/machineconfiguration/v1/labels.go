@@ -52,11 +52,11 @@ const (
 // Labels of the optional inputs that a build was given. The build controller writes them on the
 // build's objects; people read them.
 const (
-	// LabelHasEntitlement is that the build had the Secret etc-pki-entitlement-<pool>.
+	// LabelHasEntitlement means that the build had the Secret etc-pki-entitlement-<pool>.
 	LabelHasEntitlement = "machineconfiguration.openshift.io/has-etc-pki-entitlement"
-	// LabelHasYumRepos is that the build had the ConfigMap etc-yum-repos-d.
+	// LabelHasYumRepos means that the build had the ConfigMap etc-yum-repos-d.
 	LabelHasYumRepos = "machineconfiguration.openshift.io/has-etc-yum-repos-d"
-	// LabelHasRPMGPGKeys is that the build had the Secret etc-pki-rpm-gpg.
+	// LabelHasRPMGPGKeys means that the build had the Secret etc-pki-rpm-gpg.
 	LabelHasRPMGPGKeys = "machineconfiguration.openshift.io/has-etc-pki-rpm-gpg"
 )
 

@@ -166,7 +166,7 @@ type MachineOSBuildStatus struct {
 // +kubebuilder:validation:Enum=WhenReady
 type PoolTagPolicy string
 
-// PoolTagWhenReady is that it moves when the image is ready to be rolled out.
+// PoolTagWhenReady means that it moves when the image is ready to be rolled out.
 const PoolTagWhenReady PoolTagPolicy = "WhenReady"
 
 // BuildInput is something that an image is built from, or another cause of a build.
@@ -174,7 +174,7 @@ const PoolTagWhenReady PoolTagPolicy = "WhenReady"
 type BuildInput string
 
 const (
-	// BuildInputFirstBuild is that the pool has had no build.
+	// BuildInputFirstBuild means that the pool has had no build.
 	BuildInputFirstBuild BuildInput = "FirstBuild"
 	// BuildInputBaseImage is the digest of the base image.
 	BuildInputBaseImage BuildInput = "BaseImage"
@@ -192,9 +192,9 @@ const (
 	// BuildInputMachineConfig is the content of the rendered MachineConfig; alone it costs one
 	// appended layer.
 	BuildInputMachineConfig BuildInput = "MachineConfig"
-	// BuildInputImageMissing is that the registry no longer has the image.
+	// BuildInputImageMissing means that the registry no longer has the image.
 	BuildInputImageMissing BuildInput = "ImageMissing"
-	// BuildInputRebuildRequested is that someone asked, with an annotation.
+	// BuildInputRebuildRequested means that someone asked, with an annotation.
 	BuildInputRebuildRequested BuildInput = "RebuildRequested"
 )
 

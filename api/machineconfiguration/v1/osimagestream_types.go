@@ -107,7 +107,7 @@ type OSImageStreamImages struct {
 	// 001). No other label is set from here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=2
-	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="nodeLabels may have only the keys node.openshift.io/ID and node.openshift.io/version_ID"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
@@ -228,7 +228,7 @@ type OSImageStreamSet struct {
 	// 001). No other label is set from here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=2
-	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="nodeLabels may have only the keys node.openshift.io/ID and node.openshift.io/version_ID"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 

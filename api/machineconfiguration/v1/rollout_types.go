@@ -211,8 +211,8 @@ type Weekday string
 // on the Node and what pods, object or prometheus name, or the success of a job that runs on it.
 // Pods and objects take the right of the controller to list and watch them, which an administrator
 // gives; without it the rollout waits, with the reason.
-// +kubebuilder:validation:XValidation:rule="[has(self.pods), has(self.object), has(self.prometheus), has(self.job)].filter(x, x).size() <= 1",message="a health check has one of pods, object, prometheus and job at most"
-// +kubebuilder:validation:XValidation:rule="has(self.job) != has(self.expression)",message="a health check has an expression, unless it has a job, which decides without one"
+// +kubebuilder:validation:XValidation:rule="[has(self.pods), has(self.object), has(self.prometheus), has(self.job)].filter(x, x).size() <= 1",message="a health check must have at most one of pods, object, prometheus and job"
+// +kubebuilder:validation:XValidation:rule="has(self.job) != has(self.expression)",message="expression is required without job, and forbidden with job"
 type RolloutHealthCheck struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	// +required

@@ -7,14 +7,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type StreamTrialState string
 
 const (
-	// StreamTrialRunning is that the images are looked at, or the trial image is made. The message
-	// says which, or what it waits for.
+	// StreamTrialRunning means that the images are looked at, or the trial image is made. The
+	// message says which, or what it waits for.
 	StreamTrialRunning StreamTrialState = "Running"
-	// StreamTrialReported is that the report is there. It is renewed when something that it speaks
-	// of changes.
+	// StreamTrialReported means that the report is there. It is renewed when something that it
+	// speaks of changes.
 	StreamTrialReported StreamTrialState = "Reported"
-	// StreamTrialFailed is that there can be no report before someone acts; the message says how.
-	// It is tried again every few minutes.
+	// StreamTrialFailed means that there can be no report before someone acts; the message says
+	// how. It is tried again every few minutes.
 	StreamTrialFailed StreamTrialState = "Failed"
 )
 

@@ -317,68 +317,68 @@ const (
 
 // Reasons of a MachineOSImage's conditions.
 const (
-	// ReasonSigned is that the signature lies in the registry.
+	// ReasonSigned means that the signature lies in the registry.
 	ReasonSigned = "Signed"
-	// ReasonSigningFailed is that signing, or pushing the signature, fails; it is tried again.
+	// ReasonSigningFailed means that signing, or pushing the signature, fails; it is tried again.
 	ReasonSigningFailed = "SigningFailed"
-	// ReasonWaitingForKey is that the cluster has no signing key yet.
+	// ReasonWaitingForKey means that the cluster has no signing key yet.
 	ReasonWaitingForKey = "WaitingForKey"
-	// ReasonInvalidKey is that the cluster's signing key can't be used, such as for a wrong
+	// ReasonInvalidKey means that the cluster's signing key can't be used, such as for a wrong
 	// password; the message says why.
 	ReasonInvalidKey = "InvalidKey"
-	// ReasonAttested is that the statements lie in the registry; the message names one that could
-	// not be made.
+	// ReasonAttested means that the statements lie in the registry; the message names one that
+	// could not be made.
 	ReasonAttested = "Attested"
-	// ReasonAttestationFailed is that making, signing or pushing a statement fails; it is tried
+	// ReasonAttestationFailed means that making, signing or pushing a statement fails; it is tried
 	// again.
 	ReasonAttestationFailed = "AttestationFailed"
-	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not
-	// sign it, and no one else is trusted for its repository.
+	// ReasonBuiltElsewhere means that the installer had the image built, so that Layerwright does
+	// not sign it, and no one else is trusted for its repository.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
-	// ReasonNotSigned is that the image has no trusted signature; the message says why.
+	// ReasonNotSigned means that the image has no trusted signature; the message says why.
 	ReasonNotSigned = "NotSigned"
-	// ReasonNotTrusted is that no one is trusted for the image's repository, or that the image's
+	// ReasonNotTrusted means that no one is trusted for the image's repository, or that the image's
 	// provenance is not what the trust policy asks for; the message says which.
 	ReasonNotTrusted = "NotTrusted"
-	// ReasonImageGone is that the registry does not have the image any more.
+	// ReasonImageGone means that the registry does not have the image any more.
 	ReasonImageGone = "ImageGone"
-	// ReasonUnreachable is that the registry does not answer, or lets no one read the image; it is
-	// asked again.
+	// ReasonUnreachable means that the registry does not answer, or lets no one read the image; it
+	// is asked again.
 	ReasonUnreachable = "Unreachable"
-	// ReasonWaitingForTrustPolicy is that the ConfigMap with the trust policy does not exist.
+	// ReasonWaitingForTrustPolicy means that the ConfigMap with the trust policy does not exist.
 	ReasonWaitingForTrustPolicy = "WaitingForTrustPolicy"
-	// ReasonInvalidTrustPolicy is that the trust policy can't be read; the message says in which
+	// ReasonInvalidTrustPolicy means that the trust policy can't be read; the message says in which
 	// line.
 	ReasonInvalidTrustPolicy = "InvalidTrustPolicy"
-	// ReasonReady is that the image may be rolled out.
+	// ReasonReady means that the image may be rolled out.
 	ReasonReady = "Ready"
-	// ReasonQuarantined is that no further node gets the image; status.quarantine says why.
+	// ReasonQuarantined means that no further node gets the image; status.quarantine says why.
 	ReasonQuarantined = "Quarantined"
-	// ReasonNotAttested is that no signed statement of the kind that is asked for is trusted; the
-	// message says why.
+	// ReasonNotAttested means that no signed statement of the kind that is asked for is trusted;
+	// the message says why.
 	ReasonNotAttested = "NotAttested"
-	// ReasonVerified is that the administrator's verification passed.
+	// ReasonVerified means that the administrator's verification passed.
 	ReasonVerified = "Verified"
-	// ReasonNotRequested is that no one asks for a verification: the MachineOSConfig does not, or
-	// the image is none that Layerwright made.
+	// ReasonNotRequested means that no one asks for a verification: the MachineOSConfig does not,
+	// or the image is none that Layerwright made.
 	ReasonNotRequested = "NotRequested"
-	// ReasonVerificationPending is that the administrator's verification has not begun; the message
-	// says what it waits for.
+	// ReasonVerificationPending means that the administrator's verification has not begun; the
+	// message says what it waits for.
 	ReasonVerificationPending = "VerificationPending"
-	// ReasonVerificationRunning is that the administrator's verification has not ended.
+	// ReasonVerificationRunning means that the administrator's verification has not ended.
 	ReasonVerificationRunning = "VerificationRunning"
-	// ReasonVerificationFailed is that the administrator's verification failed: the image is never
-	// rolled out by itself.
+	// ReasonVerificationFailed means that the administrator's verification failed: the image is
+	// never rolled out by itself.
 	ReasonVerificationFailed = "VerificationFailed"
-	// ReasonInvalidVerification is that the manifest of the administrator's verification can't be
-	// used; the message says which line or field of it.
+	// ReasonInvalidVerification means that the manifest of the administrator's verification can't
+	// be used; the message says which line or field of it.
 	ReasonInvalidVerification = "InvalidVerification"
 	// ReasonVerificationUnavailable is that this installation can't run a verification of that
 	// type.
 	ReasonVerificationUnavailable = "VerificationUnavailable"
-	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold
-	// says.
+	// ReasonRolloutHalted means that as many nodes failed with the image as the pool's
+	// haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
-	// ReasonNotQuarantined is that the image is not quarantined.
+	// ReasonNotQuarantined means that the image is not quarantined.
 	ReasonNotQuarantined = "NotQuarantined"
 )

@@ -234,15 +234,15 @@ const (
 
 // Reasons of the MachineConfiguration's conditions.
 const (
-	// ReasonBootImagesUpdating is that some resources have an older boot image than they should.
+	// ReasonBootImagesUpdating means that some resources have an older boot image than they should.
 	ReasonBootImagesUpdating = "BootImagesUpdating"
-	// ReasonBootImagesUpToDate is that every managed resource has the boot image of its stream.
+	// ReasonBootImagesUpToDate means that every managed resource has the boot image of its stream.
 	ReasonBootImagesUpToDate = "BootImagesUpToDate"
-	// ReasonBootImageUpdateFailed is that a resource's boot image could not be updated.
+	// ReasonBootImageUpdateFailed means that a resource's boot image could not be updated.
 	ReasonBootImageUpdateFailed = "BootImageUpdateFailed"
-	// ReasonBootImagesIdle is that nothing is managed; the message says why.
+	// ReasonBootImagesIdle means that nothing is managed; the message says why.
 	ReasonBootImagesIdle = "BootImagesIdle"
-	// ReasonClusterBootImageSkewError is that machines may start with a boot image that is older
+	// ReasonClusterBootImageSkewError means that machines may start with a boot image that is older
 	// than the release allows.
 	ReasonClusterBootImageSkewError = "ClusterBootImageSkewError"
 )

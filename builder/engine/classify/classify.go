@@ -114,9 +114,9 @@ func Pull(what string, err error) error {
 	case missing:
 		return admin("it does not exist", "check the name, or push it again")
 	case denied:
-		return admin("it may not be pulled", "check the pull secret")
+		return admin("the registry denies read access", "check the pull secret")
 	case refused:
-		return admin("the registry can't give it", "check what it is")
+		return admin("the registry can't serve it", "check its name, and that it is an image")
 	case failing:
 	}
 	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
@@ -142,7 +142,7 @@ func Push(what string, err error) error {
 	case missing:
 		return admin("the repository does not exist", "create it, since this registry does not do so by itself")
 	case denied:
-		return admin("it may not be written", "check the push secret")
+		return admin("the registry denies write access", "check the push secret")
 	case refused:
 		return admin("the registry does not take it", "check the limits of the registry, and of the proxy before it")
 	case failing:

@@ -67,7 +67,7 @@ func work(ctx context.Context, step backend.Step, options engine.Options) int {
 	go func() {
 		s := <-signals
 		signal.Stop(signals) // the next one ends the process
-		cancel(fmt.Errorf("it was told to end (%s), because of its timeout or the deletion of its pod,", s))
+		cancel(fmt.Errorf("it was stopped (%s), because of its timeout or the deletion of its pod,", s))
 	}()
 	return engine.Run(ctx, step, options)
 }
@@ -154,11 +154,11 @@ func deathOf(told os.Signal, err error, tail *report.Tail) error {
 	}
 	switch said := strings.Join(tail.Lines(), "; "); {
 	case told != nil:
-		return report.NewInterrupted("", fmt.Errorf("it was told to end (%s), because of its timeout or the deletion of its pod, and did not", told))
+		return report.NewInterrupted("", fmt.Errorf("it did not end after the signal (%s) for its timeout or the deletion of its pod", told))
 	case status.Signaled() && status.Signal() == syscall.SIGKILL, status.ExitStatus() == 128+int(syscall.SIGKILL):
 		return report.NewInfrastructure(errors.New("the builder was killed, most likely because there was no memory left: " + backend.MoreMemory))
 	case strings.Contains(said, "CLONE_NEW"), strings.Contains(said, "gid_map"), strings.Contains(said, "uid_map"):
-		return report.NewInfrastructure(fmt.Errorf("the container may make no user namespace, and has no CAP_SYS_ADMIN: %s", said))
+		return report.NewInfrastructure(fmt.Errorf("the container can't create a user namespace, and has no CAP_SYS_ADMIN: %s", said))
 	case err == nil:
 		return report.NewInfrastructure(errors.New("the builder left no report"))
 	default:

@@ -41,7 +41,8 @@ type baseImage struct {
 	// pinned is name@digest.
 	pinned    string
 	platforms []platformImage
-	// isChoice is that it is for several architectures, whether or not all of them are wanted.
+	// isChoice reports whether it is for several architectures, whether or not all of them are
+	// wanted.
 	isChoice bool
 }
 

@@ -179,7 +179,7 @@ func (c *Cluster) onlyRendered(pool string) (*machineconfigs.Rendered, error) {
 			pool, mcfgv1.LabelRole, pool)
 	}
 	if len(found) > 1 {
-		return nil, fmt.Errorf("the files have %d rendered MachineConfigs of pool %q and nothing to render from: leave one", len(found), pool)
+		return nil, fmt.Errorf("the files have %d rendered MachineConfigs of pool %q and no MachineConfigs to render from: keep only one", len(found), pool)
 	}
 	config, err := machineconfigs.Parse(found[0])
 	if err != nil {

@@ -134,7 +134,7 @@ func (s *Source) secret(ctx context.Context, name string) (authn.Keychain, strin
 	return store, version, nil
 }
 
-// missingError is that something is not there.
+// missingError means that something is not there.
 type missingError struct {
 	what string
 	err  error

@@ -59,5 +59,5 @@ const (
 	fixType   = "make it with `kubectl create secret docker-registry`, or with --type=kubernetes.io/dockerconfigjson and the key \".dockerconfigjson\""
 	fixFormat = "create it again with `kubectl create secret docker-registry`, or from a file that `podman login --authfile` wrote"
 	fixEntry  = "give it \"auth\" (the base64 of name:password) or \"username\" and \"password\", or remove the server"
-	fixOne    = "leave one of the two"
+	fixOne    = "keep only one of the two"
 )

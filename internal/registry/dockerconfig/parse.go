@@ -119,7 +119,7 @@ func (s *Store) add(m member) error {
 			continue
 		}
 		if !other.login.equal(login) {
-			return &problem{server: m.name, what: fmt.Sprintf("it has other credentials than %q, which is the same place", other.server), fix: fixOne}
+			return &problem{server: m.name, what: fmt.Sprintf("it has other credentials than %q, which names the same registry", other.server), fix: fixOne}
 		}
 		return nil
 	}
@@ -202,7 +202,7 @@ func checkComplete(config authn.AuthConfig) error {
 	tokens := config.IdentityToken != "" || config.RegistryToken != ""
 	switch {
 	case strings.Contains(config.Username, ":"):
-		return &problem{what: "its name has a colon, which ends a name where a login is sent", fix: fixEntry}
+		return &problem{what: "its user name has a colon, which HTTP basic authentication does not allow", fix: fixEntry}
 	case tokens:
 		return nil
 	case config.Username == "" && config.Password == "":

@@ -175,7 +175,7 @@ func TestParseRefuses(t *testing.T) {
 		"a name alone":          {secret: newer(`{"auths":{"quay.io":{"username":"bot"}}}`), key: ".dockerconfigjson", server: "quay.io", want: "it has a name and no password"},
 		"a password alone":      {secret: newer(`{"auths":{"quay.io":{"password":"` + password + `"}}}`), key: ".dockerconfigjson", server: "quay.io", want: "it has a password and no name"},
 		"auth without password": {secret: newer(`{"auths":{"quay.io":{"auth":"` + auth("bot:") + `"}}}`), key: ".dockerconfigjson", server: "quay.io", want: "it has a name and no password"},
-		"a colon in the name":   {secret: newer(`{"auths":{"quay.io":{"username":"a:b","password":"` + password + `"}}}`), key: ".dockerconfigjson", server: "quay.io", want: "its name has a colon"},
+		"a colon in the name":   {secret: newer(`{"auths":{"quay.io":{"username":"a:b","password":"` + password + `"}}}`), key: ".dockerconfigjson", server: "quay.io", want: "its user name has a colon"},
 		"the same place, another login": {
 			secret: newer(`{"auths":{"docker.io":` + good + `,"https://index.docker.io/v1/":{"auth":"` + auth("me:x") + `"}}}`), key: ".dockerconfigjson",
 			server: "https://index.docker.io/v1/", want: `it has other credentials than "docker.io"`,

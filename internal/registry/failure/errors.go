@@ -172,10 +172,10 @@ func (c Call) meaningForReading(k Kind) Meaning {
 	case NotFound:
 		m.Reason, m.Problem, m.fix = mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it again"
 	case Denied:
-		m.Reason, m.Problem = mcfgv1.ReasonImageNotFound, "it may not be pulled"
+		m.Reason, m.Problem = mcfgv1.ReasonImageNotFound, "the registry denies read access"
 		m.fix = c.whoMay("pull")
 	case Unsupported:
-		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry can't give it"
+		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry can't serve it"
 	case Other, Lost:
 		m.Class = fault.Transient
 	}
@@ -186,7 +186,7 @@ func (c Call) meaningForWriting(k Kind, status int) Meaning {
 	m := Meaning{Kind: k, Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied}
 	switch {
 	case k == Denied:
-		m.Problem, m.fix = "it may not be written", c.whoMay("push")
+		m.Problem, m.fix = "the registry denies write access", c.whoMay("push")
 	case k == NotFound:
 		m.Problem, m.fix = "the repository does not exist", "create it, since this registry does not do so by itself"
 	case status == http.StatusRequestEntityTooLarge:

@@ -60,7 +60,7 @@ type Keys struct {
 	clock   clock.PassiveClock
 
 	// asking is for the service, and mu for the rest.
-	asking  sign.Together[*sign.Key]
+	asking  sign.SharedCall[*sign.Key]
 	mu      sync.Mutex
 	key     *sign.Key
 	problem error
@@ -136,7 +136,7 @@ func (k *Keys) Trusted(ctx context.Context) (sign.Trusted, error) {
 	var more []byte
 	if k.trusted != "" {
 		if more, err = os.ReadFile(k.trusted); err != nil { // without it, a key that nodes need might be missing
-			return sign.Trusted{}, sign.WaitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that are trusted beside %q: %w", k.trusted, k.plugin.uri, err))
+			return sign.Trusted{}, sign.WaitForKey(fmt.Errorf("cannot read the file %q of --signing-trusted-keys, with the keys trusted besides %q: %w", k.trusted, k.plugin.uri, err))
 		}
 	}
 	trusted, err := sign.TrustedWith(key.Public(), more)
@@ -161,11 +161,11 @@ func (k *Keys) sign(ctx context.Context, public *sign.PublicKey, message []byte)
 	case err != nil:
 		return nil, err
 	case now.ID() == public.ID():
-		return nil, sign.InvalidKey(k.plugin.about(errors.New("what it signs nodes can't verify: they verify ECDSA, and RSA with PKCS #1 v1.5, each with SHA-256; " +
+		return nil, sign.InvalidKey(k.plugin.about(errors.New("nodes can't verify its signatures: they verify ECDSA, and RSA with PKCS #1 v1.5, each with SHA-256; " +
 			"name a key of that kind, such as ECDSA on P-256")))
 	}
 	k.forget()
-	return nil, sign.WaitForKey(k.plugin.about(errors.New("the service has another key since it was asked last; it is tried again with that")))
+	return nil, sign.WaitForKey(k.plugin.about(errors.New("the key of the service has changed; signing is tried again with the new key")))
 }
 
 // forget has the service asked for its key the next time.
@@ -213,7 +213,7 @@ func (p plugin) publicKey(ctx context.Context) (*sign.PublicKey, error) {
 	}
 	parsed, err := cryptoutils.UnmarshalPEMToPublicKey(answer.PublicKey.PublicKeyPEM)
 	if err != nil {
-		return nil, p.unexpected("what is no public key")
+		return nil, p.unexpected("no valid public key")
 	}
 	public, err := sign.NewPublicKey(parsed)
 	if err != nil {

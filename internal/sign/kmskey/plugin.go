@@ -98,7 +98,7 @@ func (p plugin) ask(ctx context.Context, method *common.MethodArgs, message []by
 	return nil, sign.WaitForKey(p.about(fmt.Errorf("%w; see that the controller's pod reaches the service, and has credentials that may use the key", why)))
 }
 
-// failed is that a program gave no answer.
+// failed means that a program gave no answer.
 func (p plugin) failed(ctx context.Context, ran error, said []byte) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return sign.WaitForKey(p.about(fmt.Errorf("the service has not answered within %s; see that the controller's pod reaches it", p.timeout)))
@@ -107,12 +107,12 @@ func (p plugin) failed(ctx context.Context, ran error, said []byte) error {
 		return ctx.Err()
 	}
 	if ran == nil {
-		return p.unexpected("what is no answer")
+		return p.unexpected("no valid answer")
 	}
 	return sign.WaitForKey(p.about(fmt.Errorf("running %s: %w: %s", p.program, ran, bytes.TrimSpace(said))))
 }
 
-// unexpected is that a program does not keep to the protocol.
+// unexpected means that a program does not keep to the protocol.
 func (p plugin) unexpected(what string) error {
 	return sign.WaitForKey(p.about(fmt.Errorf("the program %s gives %s; it has to be a plug-in for version %s of sigstore's protocol", p.program, what, common.ProtocolVersion)))
 }

@@ -59,14 +59,15 @@ type enabling struct {
 	known map[string]bool
 	// loaded are units that have been read already.
 	loaded map[string]*unit
-	// lenient is that templates which no instance is known for are passed over, as presets do.
+	// lenient reports whether templates which no instance is known for are passed over, as presets
+	// do.
 	lenient bool
 }
 
 // queued is a unit to be enabled.
 type queued struct {
 	name string
-	// also is that another unit named it.
+	// also reports whether another unit named it.
 	also bool
 }
 

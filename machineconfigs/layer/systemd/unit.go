@@ -10,18 +10,18 @@ import (
 
 // Why a unit cannot be enabled.
 var (
-	// ErrNotFound is that no folder has the unit.
+	// ErrNotFound means that no folder has the unit.
 	ErrNotFound = errors.New("there is no such unit")
-	// ErrMasked is that the unit is a link to /dev/null, or empty.
+	// ErrMasked means that the unit is a link to /dev/null, or empty.
 	ErrMasked = errors.New("the unit is masked")
-	// ErrAlias is that the name is a link in /etc/systemd/system to another unit. The error ends
+	// ErrAlias means that the name is a link in /etc/systemd/system to another unit. The error ends
 	// with that unit's name.
 	ErrAlias = errors.New("the name is only a link to")
-	// ErrExists is that something else is where a link should be.
+	// ErrExists means that something else is where a link should be.
 	ErrExists = errors.New("another file or link is in the place of the unit's link")
 )
 
-// errLoop is that alias names lead to each other.
+// errLoop means that alias names lead to each other.
 var errLoop = errors.New("the links of the unit's name go in a circle")
 
 // maxHops is how many links are followed from one name to another.

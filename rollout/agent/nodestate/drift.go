@@ -17,10 +17,10 @@ func imagePath(at string) string { return "/usr" + at }
 
 // Drift says, in words, what of the configuration's files in /etc is not as the booted image has
 // it: each begins with the path. What is not in the image, such as content of nodeOnly
-// MachineConfigs, is no part of it, and neither is a policy that is lent. live, which may be nil,
+// MachineConfigs, is no part of it, and neither is the temporary policy. live, which may be nil,
 // is what has been written of an image that is not booted yet.
 func (h *Host) Drift(cfg *machineconfigs.Config, live *Live) ([]string, error) {
-	lent, err := h.lent().record()
+	temporary, err := h.temporaryPolicy().record()
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (h *Host) Drift(cfg *machineconfigs.Config, live *Live) ([]string, error) {
 		if err != nil || !strings.HasPrefix(at, "/etc/") {
 			continue
 		}
-		if _, isLent := lent.Entries[at]; isLent {
+		if _, isTemporary := temporary.Entries[at]; isTemporary {
 			continue
 		}
 		wanted, err := h.given(at, live)

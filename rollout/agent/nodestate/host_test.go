@@ -243,12 +243,12 @@ func TestPolicyIsLent(t *testing.T) {
 	const at = signaturepolicy.PolicyPath
 	cfg := &machineconfigs.Config{Name: "rendered-1"}
 	cfg.Ignition.Storage.Files = []types.File{file(at, "strict"), file(signaturepolicy.RegistryPath, "sigstore"), file("/etc/other", "1")}
-	lend := func(t *testing.T) (string, *Host) {
+	install := func(t *testing.T) (string, *Host) {
 		t.Helper()
 		root, h := newHost(t)
 		put(t, root, at, "base")
-		require.NoError(t, h.LendPolicy(cfg))
-		require.NoError(t, h.LendPolicy(cfg), "it can be repeated")
+		require.NoError(t, h.InstallTemporaryPolicy(cfg))
+		require.NoError(t, h.InstallTemporaryPolicy(cfg), "it can be repeated")
 		assert.Equal(t, "strict", get(t, root, at))
 		assert.Equal(t, "sigstore", get(t, root, signaturepolicy.RegistryPath))
 		assert.NoFileExists(t, root+"/etc/other")
@@ -256,30 +256,30 @@ func TestPolicyIsLent(t *testing.T) {
 	}
 	t.Run("the host gets back what it had", func(t *testing.T) {
 		t.Parallel()
-		root, h := lend(t)
-		require.NoError(t, h.TakeBackPolicy(false, nil))
+		root, h := install(t)
+		require.NoError(t, h.RemoveTemporaryPolicy(false, nil))
 		assert.Equal(t, "base", get(t, root, at))
 		assert.NoFileExists(t, root+signaturepolicy.RegistryPath)
 	})
 	t.Run("a host that has booted the image gets the image's", func(t *testing.T) {
 		t.Parallel()
-		root, h := lend(t)
+		root, h := install(t)
 		put(t, root, "/usr"+at, "the image's")
-		require.NoError(t, h.TakeBackPolicy(true, nil))
+		require.NoError(t, h.RemoveTemporaryPolicy(true, nil))
 		assert.Equal(t, "the image's", get(t, root, at))
 		assert.NoFileExists(t, root+signaturepolicy.RegistryPath, "the image has none")
 		require.NoError(t, os.Remove(root+at))
-		require.NoError(t, h.TakeBackPolicy(true, nil), "it can be repeated")
-		assert.NoFileExists(t, root+at, "nothing is lent any more")
+		require.NoError(t, h.RemoveTemporaryPolicy(true, nil), "it can be repeated")
+		assert.NoFileExists(t, root+at, "the temporary policy is gone")
 	})
 	t.Run("it is no drift", func(t *testing.T) {
 		t.Parallel()
-		root, h := lend(t)
+		root, h := install(t)
 		put(t, root, "/usr"+at, "the image's")
 		drift, err := h.Drift(cfg, nil)
 		require.NoError(t, err)
 		assert.Empty(t, drift)
-		require.NoError(t, h.TakeBackPolicy(false, nil))
+		require.NoError(t, h.RemoveTemporaryPolicy(false, nil))
 		drift, err = h.Drift(cfg, nil)
 		require.NoError(t, err)
 		assert.Equal(t, []string{at + " has other content"}, drift)
@@ -290,7 +290,7 @@ func TestPolicyIsLent(t *testing.T) {
 		remote := &machineconfigs.Config{Name: "rendered-1"}
 		remote.Ignition.Storage.Files = []types.File{file(at, "")}
 		remote.Ignition.Storage.Files[0].Contents.Source = new("https://example.com/policy.json")
-		require.ErrorContains(t, h.LendPolicy(remote), `file /etc/containers/policy.json of MachineConfig "rendered-1" has to be in it as a whole`)
+		require.ErrorContains(t, h.InstallTemporaryPolicy(remote), `file /etc/containers/policy.json of MachineConfig "rendered-1" has to be in it as a whole`)
 	})
 }
 

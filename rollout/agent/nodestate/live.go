@@ -21,16 +21,16 @@ type Live struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	// Pending are paths that have changed, and about which nothing has been done yet.
 	Pending []string `json:"pending,omitempty"`
-	// Writing is that not all paths may have what Entries say.
+	// Writing reports whether not all paths may have what Entries say.
 	Writing bool `json:"writing,omitempty"`
-	// Broken is that the booted image's files were brought back for a reboot.
-	Broken bool `json:"broken,omitempty"`
+	// Reverted reports whether the booted image's files were restored for a reboot.
+	Reverted bool `json:"broken,omitempty"`
 	// Boot is the boot of the host in which the files were written.
 	Boot string `json:"boot,omitempty"`
 }
 
 // IsWhole reports whether the host has all files of the image, and what reads them was told.
-func (l *Live) IsWhole() bool { return len(l.Pending) == 0 && !l.Writing && !l.Broken }
+func (l *Live) IsWhole() bool { return len(l.Pending) == 0 && !l.Writing && !l.Reverted }
 
 // Difference is how a host gets from the files of /etc that it has to those of a deployment.
 type Difference struct {
@@ -51,9 +51,9 @@ func (h *Host) liveHost() *Host { return &Host{tree: h.tree, name: "live"} }
 // basis is what a difference follows from: the folders of the booted and the other deployment, and
 // what was written to /etc before.
 type basis struct {
-	from, to string
-	live     *Live
-	lent     *Record
+	from, to  string
+	live      *Live
+	temporary *Record
 }
 
 // lives are the records by the deployment that is booted: each has an /etc of its own.
@@ -120,12 +120,12 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 	if live == nil {
 		live = &Live{}
 	}
-	lent, err := h.lent().record()
+	temporary, err := h.temporaryPolicy().record()
 	if err != nil {
 		return d, err
 	}
 	d.wanted = map[string]Entry{}
-	by := basis{from: from, to: to, live: live, lent: &lent}
+	by := basis{from: from, to: to, live: live, temporary: &temporary}
 	for _, at := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.etc, slices.Collect(maps.Keys(live.Entries)))))) {
 		if err := h.difference(&d, at, &by); err != nil {
 			return d, err
@@ -152,7 +152,7 @@ func (h *Host) difference(d *Difference, at string, by *basis) error {
 	}
 	d.wanted[at] = wants
 	isPending := slices.Contains(by.live.Pending, at)
-	if _, isLent := by.lent.Entries[at]; has != had && has != wants && !isPending && !isLent {
+	if _, isTemporary := by.temporary.Entries[at]; has != had && has != wants && !isPending && !isTemporary {
 		d.Edited = append(d.Edited, at)
 	}
 	isFolder := (had.Kind == Directory || had.Kind == Missing) && (wants.Kind == Directory || wants.Kind == Missing) && had.Kind != wants.Kind
@@ -175,18 +175,18 @@ func (h *Host) ApplyLive(booted, next, image string) error {
 	return h.writeLive(booted, next, Live{Image: image, Entries: d.wanted, Pending: d.Changed})
 }
 
-// BreakLive brings back the booted image's files, just before a reboot: ostree takes what differs
-// from them for the administrator's, and keeps it from what boots next.
-func (h *Host) BreakLive(booted string) error {
+// RevertLive restores the booted image's files just before a reboot: ostree takes what differs from
+// them for the administrator's, and keeps it from what boots next.
+func (h *Host) RevertLive(booted string) error {
 	live, err := h.Live(booted)
-	if err != nil || live == nil || live.Broken {
+	if err != nil || live == nil || live.Reverted {
 		return err
 	}
 	d, err := h.Compare(booted, booted)
 	if err != nil {
 		return err
 	}
-	return h.writeLive(booted, booted, Live{Image: live.Image, Entries: d.wanted, Pending: d.Changed, Broken: true})
+	return h.writeLive(booted, booted, Live{Image: live.Image, Entries: d.wanted, Pending: d.Changed, Reverted: true})
 }
 
 // writeLive writes down what the host is going to have, and then writes that: folders before what
@@ -254,10 +254,10 @@ func (h *Host) FinishLive(booted string, isBooted bool) error {
 	return h.keepLive(lives)
 }
 
-// MendLive is for a host that has booted another deployment than the one whose /etc had other
-// files: ostree took these for the administrator's, and has brought them along. Where the booted
-// image has something else there, it gets that. It reports whether anything was to do.
-func (h *Host) MendLive(booted string) (bool, error) {
+// RevertCarriedFiles reverts files that were written live to another deployment: ostree took them
+// for the administrator's and carried them along. They get the booted image's content. It reports
+// whether anything was to do.
+func (h *Host) RevertCarriedFiles(booted string) (bool, error) {
 	lives, err := h.lives()
 	if err != nil || booted == "" {
 		return false, err

@@ -54,7 +54,7 @@ type Item struct {
 
 	// Content is that of a file.
 	Content []byte
-	// Loose is that what is there will do if it is of the same kind.
+	// Loose reports whether what is there will do if it is of the same kind.
 	Loose bool
 }
 

@@ -31,7 +31,7 @@ type tree struct {
 	labels Labels
 }
 
-func (t tree) mayChange(at string) error {
+func (t tree) beforeChange(at string) error {
 	if t.before == nil {
 		return nil
 	}

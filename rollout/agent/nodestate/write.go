@@ -13,7 +13,7 @@ import (
 
 // write makes a path what it should be, in one step that lasts. It leads through no link.
 func (t tree) write(i Item) error {
-	if err := t.mayChange(i.Path); err != nil {
+	if err := t.beforeChange(i.Path); err != nil {
 		return err
 	}
 	dir, err := t.folder(i.Path)
@@ -132,7 +132,7 @@ func change(dir *os.Root, name string, how func(*os.File) error) error {
 
 // remove removes what is at a path. A folder stays while others have something in it.
 func (t tree) remove(at string) error {
-	if err := t.mayChange(at); err != nil {
+	if err := t.beforeChange(at); err != nil {
 		return err
 	}
 	dir, err := t.folder(at)

@@ -49,26 +49,26 @@ func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
 		return Image{}, skip(ReasonNoImageForRegion, "the stream has no AMI in region %q", region)
 	}
 	if !amiID.MatchString(found.Image) {
-		return Image{}, failed(ReasonInvalidMetadata, "the stream's AMI %q in region %q is none", found.Image, region)
+		return Image{}, failed(ReasonInvalidMetadata, "the stream's AMI %q in region %q is not a valid AMI ID", found.Image, region)
 	}
 	if !isPublished(q.in.Images, current) {
-		if problem := a.mayReplace(Question{region, current}, q); problem != nil {
+		if problem := a.checkOwner(Question{region, current}, q); problem != nil {
 			return Image{}, problem
 		}
 	}
 	return Image{ID: found.Image, Version: found.Release}, nil
 }
 
-// mayReplace asks whose an AMI is that no stream names, and leaves alone what is not from where the
-// streams' are.
-func (aws) mayReplace(question Question, q *query) *Problem {
+// checkOwner returns a Problem for an AMI that no stream names, unless it has the owner of the
+// streams' AMIs.
+func (aws) checkOwner(question Question, q *query) *Problem {
 	switch owner, isKnown := q.in.Owners[question]; {
 	case !isKnown:
 		return &Problem{Reason: ReasonUnknownImageOwner, Message: "the owner of AMI " + question.Image + " is not known", question: &question}
 	case owner == awsOwner:
 		return nil
 	case owner == awsMarketplace:
-		return skip(ReasonMarketplaceImage, "AMI %s is from the marketplace, and the streams have none of it", question.Image)
+		return skip(ReasonMarketplaceImage, "AMI %s is from the marketplace, and the streams have no marketplace AMI", question.Image)
 	case owner == "":
 		return skip(ReasonUnknownImageOwner, "no cloud client is configured to find the owner of AMI %s", question.Image)
 	default:

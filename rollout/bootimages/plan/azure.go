@@ -173,8 +173,7 @@ func (azureMachine) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	return wantedAzure(s, current, q)
 }
 
-// set keeps the type of the image, which reports whether it is paid for, unless it contradicts how
-// the image is named.
+// set keeps the type of the image, paid for or not, unless that contradicts the image's name.
 func (azureMachine) set(s Spec, id string) *Problem {
 	image, problem := parseAzure(id)
 	if problem != nil {

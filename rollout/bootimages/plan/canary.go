@@ -8,7 +8,7 @@ type Wave struct {
 	First string
 	// Since is when that was.
 	Since time.Time
-	// IsProven is that a machine with the new image has joined the cluster.
+	// IsProven reports whether a machine with the new image has joined the cluster.
 	IsProven bool
 }
 

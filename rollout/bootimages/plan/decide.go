@@ -14,15 +14,15 @@ type Action string
 
 // The actions.
 const (
-	// ActionNone is that the resource has the boot image that it should have.
+	// ActionNone means that the resource has the boot image that it should have.
 	ActionNone Action = "None"
-	// ActionUpdate is that it gets Decision.Spec.
+	// ActionUpdate means that it gets Decision.Spec.
 	ActionUpdate Action = "Update"
-	// ActionSkip is that it is left alone.
+	// ActionSkip means that it is left alone.
 	ActionSkip Action = "Skip"
-	// ActionFail is that what should be done can't be, until someone corrects something.
+	// ActionFail means that what should be done can't be, until someone corrects something.
 	ActionFail Action = "Fail"
-	// ActionAsk is that Decision.Question has to be answered first.
+	// ActionAsk means that Decision.Question has to be answered first.
 	ActionAsk Action = "Ask"
 )
 
@@ -190,7 +190,7 @@ type Decision struct {
 	Action  Action
 	Reason  string
 	Message string
-	// IsCounted is that a skipped resource is one that people expect to be managed.
+	// IsCounted reports whether a skipped resource is one that people expect to be managed.
 	IsCounted bool
 	// Platform is as in metrics; empty where the provider is unknown.
 	Platform string

@@ -23,7 +23,7 @@ func wantedGCP(current string, q *query) (Image, *Problem) {
 		return Image{}, skip(ReasonNoImageForStream, "the stream has no images of Google Cloud")
 	}
 	if !gcpName.MatchString(found.Name) || !gcpName.MatchString(found.Project) {
-		return Image{}, failed(ReasonInvalidMetadata, "the stream's image %q in project %q is none", found.Name, found.Project)
+		return Image{}, failed(ReasonInvalidMetadata, "the stream's image %q in project %q is not a valid name", found.Name, found.Project)
 	}
 	m := gcpPath.FindStringSubmatch(current)
 	if m == nil || m[1] != gcpProject && m[1] != found.Project { //nolint:gocritic // a match of this expression has both parts

@@ -24,6 +24,6 @@ type Input struct {
 	History []mcfgv1alpha1.BootImageHistoryDetail
 	// Now is the time.
 	Now time.Time
-	// CanUpload is that images can be imported into the platform.
+	// CanUpload reports whether images can be imported into the platform.
 	CanUpload bool
 }

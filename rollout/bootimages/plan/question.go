@@ -37,9 +37,9 @@ const (
 
 // Problem is why a resource's boot image is not managed, or can't be.
 type Problem struct {
-	// Fails is that someone has to correct something; otherwise the resource is skipped.
+	// Fails reports whether someone has to correct something; otherwise the resource is skipped.
 	Fails bool
-	// Uncounted is that no one expects the resource to be managed.
+	// Uncounted reports whether no one expects the resource to be managed.
 	Uncounted bool
 	// Reason is one of those above.
 	Reason string
@@ -78,9 +78,9 @@ type Resource struct {
 	Labels, Annotations map[string]string
 	// MachineLabels are those of the machines that it makes.
 	MachineLabels map[string]string
-	// IsOwned is that something else made it, and may put back what is changed.
+	// IsOwned reports whether something else made it, and may put back what is changed.
 	IsOwned bool
-	// IsElsewhere is that another API has the say about its machines.
+	// IsElsewhere reports whether another API has the say about its machines.
 	IsElsewhere bool
 	// ProviderKind is the kind of the provider specification, or of the template that has it.
 	ProviderKind string

@@ -8,10 +8,10 @@ import (
 
 // Progress is how far the cluster is on its way to the release that the boot images are of.
 type Progress struct {
-	// HasClusterVersion is that the cluster has OpenShift's ClusterVersion, which IsCompleted and
-	// Desired are from.
+	// HasClusterVersion reports whether the cluster has OpenShift's ClusterVersion, which
+	// IsCompleted and Desired are from.
 	HasClusterVersion bool
-	// IsCompleted is that its newest update is done.
+	// IsCompleted reports whether its newest update is done.
 	IsCompleted bool
 	// Desired is the release that the cluster is on its way to.
 	Desired string
@@ -25,7 +25,7 @@ type Progress struct {
 func Unstable(p Progress, images *BootImages) string {
 	switch {
 	case p.HasClusterVersion && images.Release != "" && p.Desired != "" && images.Release != p.Desired:
-		return fmt.Sprintf("the boot images are of release %s, and the cluster is to have %s", images.Release, p.Desired)
+		return fmt.Sprintf("the boot images are of release %s, but the cluster's desired release is %s", images.Release, p.Desired)
 	case p.HasClusterVersion && (p.IsCompleted || p.Desired != "" && images.Stamp == p.Desired):
 		return ""
 	case p.HasClusterVersion:

@@ -103,7 +103,7 @@ func Allowed(image BootImage, limits Limits) Verdict {
 	case !version.RHEL.IsZero() && version.RHEL.Compare(limits.RHEL) < 0:
 		return Verdict{Reason: fmt.Sprintf("boot image %s is of RHEL %s, and the oldest allowed is RHEL %s", image.RHCOSVersion, version.RHEL, limits.RHEL)}
 	case hasOCP && ocp.IsZero():
-		return Verdict{Reason: "boot image " + oldest + " stands for one that is not managed, and whose version is not known"}
+		return Verdict{Reason: "version " + oldest + " stands for an unmanaged boot image of unknown version"}
 	case !ocp.IsZero() && ocp.Compare(limits.OCP) < 0:
 		return Verdict{Reason: fmt.Sprintf("boot image %s is of OCP %s, and the oldest allowed is OCP %s", cmp.Or(image.RHCOSVersion, image.OCPVersion), ocp, limits.OCP)}
 	case ocp.IsZero() && version.RHEL.IsZero():

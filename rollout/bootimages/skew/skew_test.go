@@ -24,7 +24,7 @@ func TestAllowed(t *testing.T) {
 		"an image too old":                 {BootImage{"", "412.86.202301311551-0"}, "is of RHEL 8.6, and the oldest allowed is RHEL 9.2"},
 		"an image too old for its release": {BootImage{"4.20.0", "9.0.20230101-0"}, "is of RHEL 9.0"},
 		"nothing":                          {BootImage{}, "the version of the boot image is not known"},
-		"0.0.0":                            {BootImage{"0.0.0", ""}, "boot image 0.0.0 stands for one that is not managed"},
+		"0.0.0":                            {BootImage{"0.0.0", ""}, "version 0.0.0 stands for an unmanaged boot image"},
 		"a version of nothing known":       {BootImage{"", "unknown"}, "the version of the boot image is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {

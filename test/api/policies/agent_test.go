@@ -24,7 +24,7 @@ const (
 	unboundMessage         = "a node agent writes with the token of its pod, which is bound to a node"
 	foreignMessage         = "the agent of node agent-a changes only this Node and its MachineConfigNode"
 	agentKindsMessage      = "node agents change annotations of Nodes and the status of MachineConfigNodes, and neither make nor delete anything"
-	agentAnnotationMessage = "of the annotations of Nodes an agent changes only: "
+	agentAnnotationMessage = "a node agent may change only these annotations of Nodes: "
 	agentNodesMessage      = "node agents change nothing of Nodes but annotations"
 )
 

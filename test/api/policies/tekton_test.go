@@ -24,10 +24,10 @@ import (
 
 const (
 	runsMessage       = "in this namespace Layerwright makes PipelineRuns, and Tekton makes TaskRuns of them"
-	runStatusMessage  = "only Tekton's controller says how far runs of this namespace are"
-	runOwnerMessage   = "what says which build a run is of stays as it is"
-	runSecretsMessage = "the annotation machineconfiguration.openshift.io/build-secrets of a run stays as it is"
-	podSecretsMessage = "reach the secrets of their build, and those whose names begin with verification-; not: "
+	runStatusMessage  = "only Tekton's controller may change the status of runs in this namespace"
+	runOwnerMessage   = "the owners of a run, and its labels and annotations"
+	runSecretsMessage = "the annotation machineconfiguration.openshift.io/build-secrets of a run must not change"
+	podSecretsMessage = "may use only secrets of their build and those whose names begin with verification-; not allowed: "
 	podVolumesMessage = "pods of PipelineRuns in this namespace have no token of a ServiceAccount, and no volumes of drivers or nodes"
 )
 

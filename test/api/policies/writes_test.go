@@ -17,9 +17,9 @@ import (
 
 const (
 	volumesMessage = "build pods mount emptyDir, configMap, secret and downwardAPI volumes, and projected volumes of ConfigMaps only"
-	labelsMessage  = "of the labels of Nodes the Layerwright controller changes only: node.openshift.io/ID, node.openshift.io/version_ID"
+	labelsMessage  = "the Layerwright controller may change only these labels of Nodes: node.openshift.io/ID, node.openshift.io/version_ID"
 	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels, annotations and whether they are schedulable"
-	toldMessage    = "of the annotations of Nodes the Layerwright controller changes only: machineconfiguration.openshift.io/stage-image, "
+	toldMessage    = "the Layerwright controller may change only these annotations of Nodes: machineconfiguration.openshift.io/stage-image, "
 	cordonMessage  = "the Layerwright controller does not uncordon a Node that it has not cordoned"
 	markMessage    = "the Layerwright controller marks a Node as cordoned only when it cordons it"
 )

@@ -29,7 +29,7 @@ type entry struct {
 	path    string
 	mode    int64
 	content []byte
-	// isFolder is that it is one, without content.
+	// isFolder reports whether it is one, without content.
 	isFolder bool
 	// link is what it points to, where it is a symbolic link.
 	link string

@@ -79,7 +79,7 @@ type story struct {
 	// text is the content of /etc/motd as it is now, and content a package in base64 if that is in
 	// the image.
 	text, content string
-	// rollsOut is that images go to the nodes as soon as they are made.
+	// rollsOut reports whether images go to the nodes as soon as they are made.
 	rollsOut bool
 	// steps are those of the build pod.
 	steps steps

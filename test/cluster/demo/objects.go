@@ -49,7 +49,7 @@ type facts struct {
 	// Package is a package of Debian's in base64, which content is made of; empty before there is
 	// any. Namespace is where the ConfigMap with it goes.
 	Package, Namespace string
-	// BuildOnly is that images are not rolled out.
+	// BuildOnly reports whether images are not rolled out.
 	BuildOnly bool
 }
 

@@ -152,7 +152,7 @@ func (s *story) refuseTampered(ctx context.Context, program, key string) error {
 	return nil
 }
 
-// refusedError is that cosign has ended with an error, and what it said.
+// refusedError means that cosign has ended with an error, and what it said.
 type refusedError struct{ said string }
 
 func (e *refusedError) Error() string { return e.said }

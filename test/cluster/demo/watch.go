@@ -25,7 +25,8 @@ const (
 	stalledPatience = 30 * time.Second
 )
 
-// StuckError is that an object did not become what it should, with what the objects around it say.
+// StuckError means that an object did not become what it should, with what the objects around it
+// say.
 type StuckError struct {
 	// What is the thing that was waited for.
 	What string

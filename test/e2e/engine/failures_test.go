@@ -165,7 +165,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 				t.Helper()
 				p.write(t, "credentials/.dockerconfigjson", `{"auths":{"elsewhere.example":{"auth":"YTpi"}}}`)
 			},
-			message: []string{"it may not be pulled", "check the pull secret"},
+			message: []string{"the registry denies read access", "check the pull secret"},
 		},
 		"its password is wrong": {
 			prepare: func(t *testing.T, p *pod) {
@@ -174,7 +174,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 				wrong.Password = "hunter2-is-wrong"
 				p.login(t, wrong)
 			},
-			message: []string{"it may not be pulled", "check the pull secret"},
+			message: []string{"the registry denies read access", "check the pull secret"},
 		},
 		"the policy wants a signature": {
 			prepare: func(t *testing.T, p *pod) {
@@ -240,7 +240,7 @@ func TestPushIsDenied(t *testing.T) {
 	require.NotNil(t, e.report.Failure, e.output)
 	assert.Equal(t, mcfgv1.ReasonPushDenied, e.report.Failure.Reason)
 	assert.Equal(t, backend.ExitAdmin, e.code)
-	assert.Contains(t, e.report.Failure.Message, "it may not be written")
+	assert.Contains(t, e.report.Failure.Message, "the registry denies write access")
 }
 
 func TestInstructionsThatMakeNoSense(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// isContent is whether a request is about a layer or a manifest, and not about the protocol.
+// isContent reports whether a request is about a layer or a manifest, and not about the protocol.
 func isContent(r *http.Request) bool { return strings.Contains(r.URL.Path, "/os/") }
 
 // once fails the first request that fits, and lets all others through.

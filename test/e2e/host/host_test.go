@@ -52,7 +52,7 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.NoError(t, err)
 	require.Equal(t, next, at.Booted.Image)
 	require.Equal(t, digestOf(t, w), at.Rollback.Digest)
-	booted := w.sh(agent.WayBack().Booted)
+	booted := w.sh(agent.RollbackCommands().Booted)
 	require.Contains(t, booted, at.Booted.Digest)
 	require.NotContains(t, booted, at.Rollback.Digest, "or a host that has returned would return again")
 	require.Equal(t, "from the image\nkeep\nedit", w.sh("cat /etc/lw.conf /var/persist; tail -n 1 /etc/motd"))

@@ -34,7 +34,7 @@ const (
 	keyDigest  = "ostree.manifest-digest"
 )
 
-// ErrNoKernel is that an image can't boot. ostree would stage it.
+// ErrNoKernel means that an image can't boot. ostree would stage it.
 var ErrNoKernel = errors.New("failed to find kernel in /usr/lib/modules")
 
 // Import makes a commit of an image: each layer is one of its own, which the next image with that

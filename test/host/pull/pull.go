@@ -36,7 +36,7 @@ type Puller struct {
 	source types.ImageSource
 	system *types.SystemContext
 	policy *signature.PolicyContext
-	// isOpen is that the policy's default accepts every image.
+	// isOpen reports whether the policy's default accepts every image.
 	isOpen bool
 	// Cut ends the first layer in its middle, as a connection that breaks does.
 	Cut bool

@@ -155,7 +155,7 @@ func buildBuilder(ctx context.Context, repository, dir string) (Image, error) {
 // machineCertificates is where Debian has the certificate authorities that it trusts.
 const machineCertificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// machineBundle is that file, and empty where there is none.
+// machineBundle is the path of that file; empty where there is none.
 func machineBundle() string {
 	if _, err := os.Stat(machineCertificates); err != nil {
 		return ""

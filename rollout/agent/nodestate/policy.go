@@ -57,13 +57,13 @@ func (h *Host) ensure(items ...Item) error {
 	return nil
 }
 
-// lent is the host with a record of its own for what is lent.
-func (h *Host) lent() *Host { return &Host{tree: h.tree, name: "signaturepolicy"} }
+// temporaryPolicy is the host with a record of its own for the temporary signature policy.
+func (h *Host) temporaryPolicy() *Host { return &Host{tree: h.tree, name: "signaturepolicy"} }
 
-// LendPolicy writes the signature policy of a configuration for images, before a host stages the
-// first image that has it: without it, programs that insist on signatures refuse all images. It
-// does nothing where the configuration has no policy, or the host has the same.
-func (h *Host) LendPolicy(cfg *machineconfigs.Config) error {
+// InstallTemporaryPolicy writes the signature policy of a configuration before a host stages the
+// first image that contains it: programs that require signatures would refuse all images. It does
+// nothing where the configuration has no policy, or the host has the same.
+func (h *Host) InstallTemporaryPolicy(cfg *machineconfigs.Config) error {
 	var policy State
 	for i := range cfg.Ignition.Storage.Files {
 		f := &cfg.Ignition.Storage.Files[i]
@@ -82,43 +82,43 @@ func (h *Host) LendPolicy(cfg *machineconfigs.Config) error {
 		}
 		policy.Items = append(policy.Items, mine(newFile(f.Path, content)))
 	}
-	lent := h.lent()
-	changes, err := lent.Plan(State{}, policy)
+	temporary := h.temporaryPolicy()
+	changes, err := temporary.Plan(State{}, policy)
 	if err != nil {
 		return err
 	}
-	return lent.Apply(changes)
+	return temporary.Apply(changes)
 }
 
-// IsPolicyLent reports whether the host has a policy that is lent.
-func (h *Host) IsPolicyLent() (bool, error) {
-	record, err := h.lent().record()
+// HasTemporaryPolicy reports whether the host has a temporary policy.
+func (h *Host) HasTemporaryPolicy() (bool, error) {
+	record, err := h.temporaryPolicy().record()
 	return len(record.Entries) > 0, err
 }
 
-// TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the
+// RemoveTemporaryPolicy removes it. A host that has booted an image which has the policy gets the
 // image's files, because ostree takes what was written to /etc for a change of the administrator's,
 // and would keep it from all later images; isBooted says so. Another host gets back what it had.
 // live, which may be nil, is what has been written of an image that is not booted yet: that stays.
-func (h *Host) TakeBackPolicy(isBooted bool, live *Live) error {
-	lent := h.lent()
+func (h *Host) RemoveTemporaryPolicy(isBooted bool, live *Live) error {
+	temporary := h.temporaryPolicy()
 	if !isBooted {
-		return lent.Revert()
+		return temporary.Revert()
 	}
-	record, err := lent.record()
+	record, err := temporary.record()
 	if err != nil {
 		return err
 	}
 	for _, c := range Plan(State{}, State{}, record, Facts{}) {
 		if live != nil {
 			if _, isLive := live.Entries[c.Item.Path]; isLive {
-				if err := lent.forget(&record, c.Item.Path); err != nil {
+				if err := temporary.forget(&record, c.Item.Path); err != nil {
 					return err
 				}
 				continue
 			}
 		}
-		if err := lent.takeImages(&record, c.Item.Path); err != nil {
+		if err := temporary.takeImages(&record, c.Item.Path); err != nil {
 			return fmt.Errorf("node state: giving back the image's %s: %w", c.Item.Path, err)
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Together asks a service once for all who want the same at the same time. Each waits no longer
-// than it wants to; what was asked goes on for the others, so the question has to have a time limit
-// of its own. The zero value is ready.
-type Together[T any] struct{ group singleflight.Group }
+// SharedCall asks a service once for all callers that want the same at the same time. Each caller
+// waits until its own context ends; the call goes on for the others, so it needs a time limit of
+// its own. The zero value is ready.
+type SharedCall[T any] struct{ group singleflight.Group }
 
 // Ask asks, or waits for the answer to whoever did.
-func (t *Together[T]) Ask(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+func (t *SharedCall[T]) Ask(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	var none T
 	answers := t.group.DoChan("", func() (any, error) { return ask(context.WithoutCancel(ctx)) })
 	select {

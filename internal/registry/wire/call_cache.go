@@ -9,9 +9,10 @@ import (
 	"sync"
 )
 
-// Thrift answers for the registry what one call knows already, so that it is not asked again: how
-// to log in, which each part of go-containerregistry finds out for itself, and what is not there.
-type Thrift struct {
+// CallCache keeps what one call has learned of a registry, so that it is not asked again: how to
+// log in, which each part of go-containerregistry finds out for itself, and which digests are
+// absent.
+type CallCache struct {
 	mu sync.Mutex
 	// pings are the answers to GET /v2/ by URL, with their headers.
 	pings map[string]*http.Response
@@ -19,28 +20,28 @@ type Thrift struct {
 	absent map[string]bool
 }
 
-// NewThrift knows nothing yet.
-func NewThrift() *Thrift {
-	return &Thrift{pings: map[string]*http.Response{}, absent: map[string]bool{}}
+// NewCallCache returns an empty cache.
+func NewCallCache() *CallCache {
+	return &CallCache{pings: map[string]*http.Response{}, absent: map[string]bool{}}
 }
 
 // Wrap returns a transport for one of the clients of the call.
-func (t *Thrift) Wrap(next http.RoundTripper) http.RoundTripper { return &thrifty{t, next} }
+func (t *CallCache) Wrap(next http.RoundTripper) http.RoundTripper { return &cachingTransport{t, next} }
 
-type thrifty struct {
-	*Thrift
+type cachingTransport struct {
+	*CallCache
 	next http.RoundTripper
 }
 
-// IsAbsent says that no registry needs to be asked for a blob or manifest before it is uploaded.
-func (t *Thrift) IsAbsent(digest string) {
+// MarkAbsent records a digest that need not be looked for before it is uploaded.
+func (t *CallCache) MarkAbsent(digest string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.absent[digest] = true
 }
 
 // RoundTrip asks the registry, unless the answer is known.
-func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t *cachingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	isPing := request.Method == http.MethodGet && request.URL.Path == "/v2/"
 	if known, err := t.known(request, isPing); known != nil || err != nil {
 		return known, err
@@ -54,11 +55,11 @@ func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// errPlain is that a host without TLS is not asked for it again.
+// errPlain means that a host without TLS is not asked for it again.
 var errPlain = errors.New("the registry has answered without TLS")
 
 // known is the answer to a request that is not made; nil where it has to be.
-func (t *Thrift) known(request *http.Request, isPing bool) (*http.Response, error) {
+func (t *CallCache) known(request *http.Request, isPing bool) (*http.Response, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ping := t.pings[request.URL.String()]; isPing && ping != nil {

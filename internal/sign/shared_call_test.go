@@ -17,7 +17,7 @@ var errAway = errors.New("the service is away")
 func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var services Together[int]
+		var services SharedCall[int]
 		asked, release := 0, make(chan struct{})
 		ask := func(context.Context) (int, error) {
 			asked++
@@ -50,7 +50,7 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 func TestWhoAskedGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var services Together[int]
+		var services SharedCall[int]
 		ctx, giveUp := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		ask := func(ctx context.Context) (int, error) {
