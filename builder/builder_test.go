@@ -1220,7 +1220,7 @@ func TestAForeignBuildIsLeftAlone(t *testing.T) {
 	b := w.builder()
 	_, err := w.reconcileBuild(b, "worker-foreign")
 	require.NoError(t, err)
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting Layerwright did not request this build")
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting this build was not requested by Layerwright")
 	w.settle(b)
 	assert.Equal(t, "Interrupted", w.states()["worker-foreign"])
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))

@@ -170,7 +170,7 @@ func (s *scope) gather(ctx context.Context) error {
 	text, has := s.build.Annotations[mcfgv1.AnnotationBuildInputs]
 	if !has {
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, fmt.Errorf(
-			"Layerwright did not request this build: the annotation %s is missing; delete it, or wait until the next build supersedes it", mcfgv1.AnnotationBuildInputs))
+			"this build was not requested by Layerwright: the annotation %s is missing; delete it, or wait until the next build supersedes it", mcfgv1.AnnotationBuildInputs))
 	}
 	if s.record, err = plan.ReadRecord(text); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
