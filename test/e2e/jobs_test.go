@@ -328,7 +328,7 @@ func TestOnlyBuildsMayMount(t *testing.T) {
 		}, "not privileged"},
 		"root":         {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.RunAsNonRoot = nil }, "only build pods run as root"},
 		"no seccomp":   {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.SeccompProfile = nil }, "only build pods run as root"},
-		"a capability": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SETUID"} }, "can add: NET_BIND_SERVICE"},
+		"a capability": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SETUID"} }, "may add only: NET_BIND_SERVICE"},
 		"the node's files": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) {
 			p.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"}
 		}, "neither the node's namespaces"},
@@ -357,7 +357,7 @@ func TestOnlyBuildsMayMount(t *testing.T) {
 			func(p *corev1.PodSpec, c *corev1.SecurityContext) {
 				p.ServiceAccountName, p.AutomountServiceAccountToken = "layerwright-build", new(false)
 				c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
-			}, "can add: SETFCAP, SETGID, SETUID",
+			}, "may add only: SETFCAP, SETGID, SETUID",
 		},
 		"a build with a token": {
 			func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.ServiceAccountName = "layerwright-build" }, "build pods have no token",
