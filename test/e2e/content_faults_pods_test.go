@@ -109,7 +109,7 @@ func testContentChanged(t *testing.T, b *podBuilds) {
 		require.NoError(t, b.Get(p.t.Context(), client.ObjectKeyFromObject(first), build))
 		assert.True(t, strings.HasPrefix(conditionText(build.Status.Conditions, status.BuildInterrupted), "True Superseded build \"content-changed-"))
 	})
-	p.toldOf(first.Name, "BuildInterrupted", "supersedes it")
+	p.toldOf(first.Name, "BuildInterrupted", "build \"content-changed-")
 	p.requireNothingRuns(first)
 	p.arrive()
 	p.gate.open()
