@@ -24,8 +24,9 @@ func (d *decision) canary() *mcfgv1.RolloutCanary {
 	return d.Pool.Spec.Rollout.Canary
 }
 
-// canaries are the names of the nodes that go first: those of them that have begun stay canaries,
-// and those that could change now come before others.
+// canaries are the names of the nodes that go first. Those that have proven the target come before
+// others that have begun: who asks for canaries later has them. Then come those that could change
+// now.
 func (d *decision) canaries() []string {
 	canary := d.canary()
 	if canary == nil {
@@ -38,12 +39,14 @@ func (d *decision) canaries() []string {
 			return nil
 		}
 	}
-	var first, able, rest []string
-	for _, n := range d.Nodes {
-		switch {
+	var proven, begun, able, rest []string
+	for i, n := range d.Nodes {
+		switch v := d.verdicts[i]; {
 		case !selector.Matches(labels.Set(n.Labels)):
+		case n.IsAt(d.Target) && v.failed == "" && v.pending == "":
+			proven = append(proven, n.Name)
 		case d.hasBegun(n):
-			first = append(first, n.Name)
+			begun = append(begun, n.Name)
 		case n.isAble():
 			able = append(able, n.Name)
 		default:
@@ -54,12 +57,16 @@ func (d *decision) canaries() []string {
 	if c := canary.MachineCount; c != nil {
 		count = int(*c)
 	}
-	all := slices.Concat(first, able, rest)
+	all := slices.Concat(proven, begun, able, rest)
 	return all[:min(count, len(all))]
 }
 
-// isAble reports whether a node could change now: one that is broken would keep the others waiting.
-func (n *Node) isAble() bool { return n.HasAgent() && !n.Deleting && n.IsHealthy() }
+// isAble reports whether a node could change now, and be healthy then: one that is broken would keep
+// the others waiting. A file that was edited on a node stays as it is, so that the node stays
+// degraded.
+func (n *Node) isAble() bool {
+	return n.HasAgent() && !n.Deleting && n.IsHealthy() && !n.IsDegraded()
+}
 
 // hasBegun reports whether a node was ever told to take the target.
 func (d *decision) hasBegun(n *Node) bool {
@@ -107,17 +114,15 @@ func (d *decision) soak() string {
 	return fmt.Sprintf("waits for the canaries to stay healthy until %s", d.plan.SoakEnd.UTC().Format(time.RFC3339))
 }
 
-// threshold is how many failed nodes stop the rollout (RolloutSpec.HaltThreshold).
-func (d *decision) threshold(isCanary bool) int {
+// threshold is how many failed nodes stop the rollout (RolloutSpec.HaltThreshold). Where the pool
+// does not say it, one failed canary does too.
+func (d *decision) threshold() int {
 	const leastFailed, percent = 2, 10
 	if r := d.Pool.Spec.Rollout; r != nil && r.HaltThreshold != nil {
 		value, err := intstr.GetScaledValueFromIntOrPercent(r.HaltThreshold, len(d.Nodes), false)
 		if err == nil {
 			return max(value, 1)
 		}
-	}
-	if isCanary {
-		return 1
 	}
 	return max(len(d.Nodes)*percent/100, leastFailed)
 }
@@ -127,18 +132,21 @@ func (d *decision) threshold(isCanary bool) int {
 func (d *decision) halt() string {
 	const named = 10
 	var failed, evidence []string
+	hasFailedCanary := false
 	for i, n := range d.Nodes {
 		v := d.verdicts[i]
 		if v.failed == "" {
 			continue
 		}
+		hasFailedCanary = hasFailedCanary || slices.Contains(d.first, n.Name)
 		failed = append(failed, n.Name)
 		if len(failed) <= named {
 			evidence = append(evidence, n.Name+": "+v.failed)
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
-	if len(failed) < d.most && d.lost == "" {
+	isTrial := d.soaking != "" && hasFailedCanary && d.Pool.Spec.Rollout.HaltThreshold == nil
+	if len(failed) < d.most && d.lost == "" && !isTrial {
 		return ""
 	}
 	if more := len(failed) - named; more > 0 {

@@ -51,7 +51,6 @@ func TestDecideJudges(t *testing.T) {
 		started  = "n0: "
 		canaries = "waits for the canaries: "
 	)
-	down := func(n *plan.Node) { n.Ready = false }
 	rebooting := func(ago time.Duration) func(*plan.Node) {
 		return func(n *plan.Node) {
 			asked(n)
@@ -63,6 +62,7 @@ func TestDecideJudges(t *testing.T) {
 		nodes   []plan.Node
 		soakEnd time.Time
 		fresh   bool // no node was told to change
+		one     bool // only one node may be unavailable
 		hold    string
 		ignore  bool // a person ignores windows
 		now     time.Duration
@@ -93,6 +93,38 @@ func TestDecideJudges(t *testing.T) {
 			rollout: mcfgv1.RolloutSpec{Canary: &mcfgv1.RolloutCanary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}},
 			nodes:   many(1, staged),
 			want:    []string{"n0: waits for canaries: spec.rollout.canary.nodeSelector matches no node of the pool"},
+		},
+		"a healthy node is a canary before one that is degraded": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: append(many(1, staged, failed), node("z", staged)),
+			want: []string{"Update z: it has a slot", "n0: " + canaries + "z"},
+		},
+		"a degraded node is a canary where there is no other": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: many(1, staged, failed),
+			want: []string{"Update n0: it has a slot"},
+		},
+		"a canary takes the slot of a degraded node that waits for it": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, one: true, nodes: append(many(2, staged, failed), node("y", staged), node("z", staged)),
+			want: []string{"Update y: it has a slot", "n0: " + canaries + "y", "n1: " + canaries + "y", "z: " + canaries + "y"},
+		},
+		"a canary does not take the slot of a node that is away": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, one: true,
+			nodes: append(many(1, staged, failed, down), node("y", staged), node("z", staged)),
+			want: []string{
+				"n0: is not Ready, and is not moved",
+				"y: waits for a slot: maxUnavailable allows 1 unavailable at a time: n0 is not Ready", "z: " + canaries + "y",
+			},
+		},
+		"a degraded node follows the canaries": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, one: true, soakEnd: t0, updated: 1,
+			nodes: append(many(1, staged, failed), node("y", since(time.Hour)), node("z", staged)),
+			want:  []string{"Update n0: it has a slot", "z: waits for a slot: maxUnavailable allows 1 unavailable at a time: n0 is told to change"},
+		},
+		"canaries that are asked for late are nodes that are healthy": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, updated: 2,
+			nodes: append(many(1, wentBack), node("x", since(time.Hour)), node("y", since(time.Hour)), node("z", staged)),
+			want: []string{
+				"n0: went back, because it failed: no disk", "z: waits for the canaries to stay healthy until 2026-03-04T05:36:07Z",
+			}, next: 30 * time.Minute,
 		},
 		"canaries soak": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: append(many(1, since(0)), node("z", staged)), updated: 1,
@@ -224,6 +256,9 @@ func TestDecideJudges(t *testing.T) {
 			in := plan.Input{
 				Pool: rolling(tt.rollout), Target: to(), Image: to().Image, Nodes: tt.nodes, Hold: tt.hold, Quarantined: tt.hold != "",
 				Now: t0.Add(tt.now), Started: t0.Add(-time.Hour), SoakEnd: tt.soakEnd,
+			}
+			if tt.one {
+				in.Pool.Spec.MaxUnavailable = nil
 			}
 			if tt.fresh {
 				in.Started = time.Time{}

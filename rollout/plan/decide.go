@@ -29,9 +29,10 @@ func Decide(in Input) Plan {
 
 // newDecision judges the nodes, and finds out how many more may move.
 func newDecision(in *Input) *decision {
+	most := maxUnavailable(in.Pool, len(in.Nodes))
 	d := &decision{
-		Input: *in, Nodes: order(in.Nodes, in.OwnNode), plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
-		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: in.Pool.Spec.RebootPatience(),
+		Input: *in, Nodes: order(in.Nodes, in.OwnNode), plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)), told: map[string]bool{},
+		room: most, spare: most, rebootTimeout: in.Pool.Spec.RebootPatience(),
 	}
 	d.background, d.slots = staging(in.Pool)
 	var windows []mcfgv1.RolloutWindow
@@ -43,9 +44,8 @@ func newDecision(in *Input) *decision {
 	for i, n := range d.Nodes {
 		v := d.judge(n)
 		d.verdicts[i] = v
-		isLive := n.LiveOnly && n.IsMoving()
-		if n.IsUnavailable() || v.pending != "" && !isLive {
-			d.room--
+		if n.takesSlot(v) {
+			d.occupy(n)
 		}
 		if n.isStaging() {
 			d.slots--
@@ -57,7 +57,8 @@ func newDecision(in *Input) *decision {
 	d.first = d.canaries()
 	d.soaking = d.soak()
 	d.waits = d.batches()
-	d.most = d.threshold(d.soaking != "")
+	d.lend()
+	d.most = d.threshold()
 	d.plan.Halt = d.halt()
 	d.halted = "the rollout is halted: " + d.plan.Halt
 	d.unprovenRoom = d.most - d.plan.Failed - unproven
@@ -101,10 +102,11 @@ type decision struct {
 	plan  Plan
 	// verdicts are what the nodes prove about the target, in the order of Nodes.
 	verdicts []verdict
-	// room is how many nodes may still become unavailable, slots how many may still begin to stage,
-	// and unprovenRoom how many may still try the target before others have proven it.
-	room, slots, unprovenRoom int
-	background                bool
+	// room is how many nodes may still become unavailable, and spare how many if nodes that are only
+	// degraded are not counted. slots is how many may still begin to stage, and unprovenRoom how
+	// many may still try the target before others have proven it.
+	room, spare, slots, unprovenRoom int
+	background                       bool
 	// first are the canaries; soaking is why the others have to wait for them, empty where they may
 	// go.
 	first   []string
@@ -113,6 +115,9 @@ type decision struct {
 	// which batch, or which canary, can't succeed any more.
 	waits []string
 	lost  string
+	// told are the nodes that are told to change, and slotHolders, in words, those that have slots.
+	told        map[string]bool
+	slotHolders string
 	// halted is what each node is held with when the rollout is halted.
 	halted string
 	// most is how many failed nodes halt the rollout.
@@ -164,13 +169,24 @@ func (d *decision) behind(i int) {
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
-		d.update(n, "its update failed, and there is a new target")
+		d.retry(n)
 	case n.IsMoving() && !n.waitsForTurn() || n.IsAtWork():
 		d.hold(n, "finishes the change to "+describe(n.target())+" first")
 	case !n.IsHealthy():
 		d.hold(n, n.unhealthy()+", and is not moved")
 	default:
 		d.candidate(n, d.waits[i])
+	}
+}
+
+// retry sends a node whose update failed to a new target at once. Only one that was to change as it
+// runs, and still serves pods, needs a slot.
+func (d *decision) retry(n *Node) {
+	switch {
+	case n.isOnlyDegraded() && !d.hasSlot(n):
+		d.hold(n, d.noSlot())
+	case d.update(n, "its update failed, and there is a new target") && n.isOnlyDegraded():
+		d.goAway(n)
 	}
 }
 
@@ -202,7 +218,7 @@ func (d *decision) canGo(n *Node, reason string) bool {
 		return true
 	}
 	if d.room <= 0 && !n.IsUnavailable() {
-		d.hold(n, "waits for a slot to go back, because it failed: "+reason)
+		d.hold(n, "failed, and "+d.noSlot()+": "+reason)
 		return false
 	}
 	if why := d.controlPlaneHold(n); why != "" {
@@ -210,7 +226,7 @@ func (d *decision) canGo(n *Node, reason string) bool {
 		return false
 	}
 	if !n.IsUnavailable() {
-		d.room--
+		d.occupy(n)
 	}
 	return true
 }
@@ -276,7 +292,7 @@ func (d *decision) candidate(n *Node, wait string) {
 		return
 	case d.isOutsideWindows(n):
 		return
-	case d.room <= 0 && !n.IsDegraded() && !isLive:
+	case !isLive && !d.hasSlot(n):
 		d.hold(n, d.noSlot())
 		return
 	case d.unprovenRoom <= 0 && d.isCareful() && !isCanary:
@@ -288,9 +304,7 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Live: true, Reason: "it changes without drain or reboot"})
 		d.unprovenRoom--
 	case d.update(n, "it has a slot"):
-		if !n.IsDegraded() { // which counts as unavailable already
-			d.room--
-		}
+		d.goAway(n)
 		d.unprovenRoom--
 	}
 }
@@ -308,10 +322,10 @@ func (d *decision) goesAway(n *Node) {
 		d.wake(d.Wait.Until)
 		d.hold(n, d.Wait.Reason)
 	case d.isOutsideWindows(n):
-	case d.room <= 0:
+	case !d.hasSlot(n):
 		d.hold(n, d.noSlot())
 	case d.update(n, "it needs a drain or reboot, and has a slot"):
-		d.room--
+		d.goAway(n)
 	}
 }
 
@@ -325,51 +339,11 @@ func (d *decision) isOutsideWindows(n *Node) bool {
 	return true
 }
 
-func (d *decision) noSlot() string {
-	return fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time", maxUnavailable(d.Pool, len(d.Nodes)))
-}
-
-// needsStaging reports whether the node has to hold the image before it may go away.
-func (d *decision) needsStaging(n *Node) bool {
-	return d.background && n.Stages && !n.waitsForTurn() && d.Image != "" && n.CurrentImage != d.Image && n.StagedImage != d.Image
-}
-
-func (d *decision) stage(n *Node) {
-	switch {
-	case n.StageImage == d.Image && n.StageError != "":
-		d.hold(n, "can't stage the image: "+n.StageError)
-	case n.StageImage == d.Image:
-		d.hold(n, "stages the image")
-	case d.slots <= 0 && !n.isStaging():
-		d.hold(n, "waits to stage the image: spec.rollout.staging.maxParallel nodes are staging already")
-	default:
-		if !n.isStaging() {
-			d.slots--
-		}
-		d.move(Move{Node: n.Name, Action: Stage, Image: d.Image, Reason: "it does not hold the image yet"})
-	}
-}
-
 // isCareful reports whether the pool limits how many nodes try a target that is not proven. Without
 // that the published maxUnavailable alone says how many.
 func (d *decision) isCareful() bool {
 	r := d.Pool.Spec.Rollout
 	return d.canary() != nil || r != nil && r.HaltThreshold != nil
-}
-
-// withdraw takes back a request to stage an image that no node may get.
-func (d *decision) withdraw(n *Node) {
-	if n.StageImage != "" && n.StageImage == d.Image {
-		d.move(Move{Node: n.Name, Action: Unstage, Reason: "no node may get the image"})
-	}
-}
-
-// unstage takes back a request for another image than the node runs. One for the image that it runs
-// asks for nothing, and stays: that saves a write for every update.
-func (d *decision) unstage(n *Node) {
-	if n.StageImage != "" && n.StageImage != n.CurrentImage {
-		d.move(Move{Node: n.Name, Action: Unstage, Reason: "it has what it should have"})
-	}
 }
 
 // update lets a node change, unless the control plane needs it. It reports whether it does.
@@ -382,7 +356,12 @@ func (d *decision) update(n *Node, reason string) bool {
 	return true
 }
 
-func (d *decision) move(m Move) { d.plan.Moves = append(d.plan.Moves, m) }
+func (d *decision) move(m Move) {
+	d.plan.Moves = append(d.plan.Moves, m)
+	if m.isChange() {
+		d.told[m.Node], d.slotHolders = !m.Live, ""
+	}
+}
 
 func (d *decision) hold(n *Node, reason string) {
 	d.plan.Holds = append(d.plan.Holds, Hold{Node: n.Name, Reason: reason})
@@ -398,13 +377,6 @@ func (n *Node) waitsForTurn() bool {
 // does not report a target, the failure is that of the current one.
 func (n *Node) hasStaleFailure() bool {
 	return n.IsDegraded() && n.ReportedDesired.Config != "" && n.ReportedDesired != n.target() && n.has() != n.target()
-}
-
-// isStaging reports whether the node is pulling. One that failed waits before it tries again, and
-// takes no slot from nodes that could pull; neither does one that is not Ready.
-func (n *Node) isStaging() bool {
-	isAsked := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage
-	return isAsked && n.StageError == "" && n.Ready
 }
 
 // IsOnItsWay reports whether the node has been asked to change to the target.

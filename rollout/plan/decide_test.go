@@ -69,6 +69,8 @@ func failed(n *plan.Node) {
 	n.State, n.Reason = mcfgv1.NodeStateDegraded, "disk full"
 }
 
+func down(n *plan.Node) { n.Ready = false }
+
 // wentBack is a node that was rolled back from the target.
 func wentBack(n *plan.Node) { n.FailedTarget, n.FailedReason = to(), "no disk" }
 
@@ -90,7 +92,7 @@ func said(p plan.Plan) []string {
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	const turn = "waits for a slot: maxUnavailable allows 1 unavailable at a time"
+	const turn = "waits for a slot: maxUnavailable allows 1 unavailable at a time: "
 	tests := map[string]struct {
 		pool  *mcfgv1.MachineConfigPool
 		hold  string
@@ -119,12 +121,12 @@ func TestDecide(t *testing.T) {
 		},
 		"the first that holds the image changes": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.StageImage = nodestest.Pinned("2") }), node("b", staged), node("c", staged)},
-			want:  []string{"Update b: it has a slot", "a: stages the image", "c: " + turn},
+			want:  []string{"Update b: it has a slot", "a: stages the image", "c: " + turn + "b is told to change"},
 		},
 		"nodes stage when drained where the pool says so": {
 			pool:  pool("worker", stagingOf(mcfgv1.StagingOnDrain, 1)),
 			nodes: []plan.Node{node("a"), node("b")},
-			want:  []string{"Update a: it has a slot", "b: " + turn},
+			want:  []string{"Update a: it has a slot", "b: " + turn + "a is told to change"},
 		},
 		"an agent that can't stage is not waited for": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.Stages = false })},
@@ -132,7 +134,7 @@ func TestDecide(t *testing.T) {
 		},
 		"one on its way takes the room of the next": {
 			nodes: []plan.Node{node("a", staged, asked, func(n *plan.Node) { n.State = mcfgv1.NodeStateRebooting }), node("b", staged)},
-			want:  []string{"a: is rebooting", "b: " + turn},
+			want:  []string{"a: is rebooting", "b: " + turn + "a is rebooting"},
 		},
 		"a drain says who blocks it": {
 			nodes: []plan.Node{node("a", staged, asked, func(n *plan.Node) {
@@ -145,12 +147,12 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", staged), node("b", staged), node("c", staged)},
 			want: []string{
 				"Update a: it has a slot", "Update b: it has a slot",
-				"c: waits for a slot: maxUnavailable allows 2 unavailable at a time",
+				"c: waits for a slot: maxUnavailable allows 2 unavailable at a time: a is told to change, b is told to change",
 			},
 		},
 		"a node that is down takes room, and is not moved": {
 			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.Ready = false }), node("b", staged)},
-			want:  []string{"a: is not Ready, and is not moved", "b: " + turn},
+			want:  []string{"a: is not Ready, and is not moved", "b: " + turn + "a is not Ready"},
 		},
 		"a cordon of others is respected": {
 			pool:  pool("worker", unavailable("2")),
@@ -159,11 +161,15 @@ func TestDecide(t *testing.T) {
 		},
 		"a node that failed goes to the next target at once": {
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", staged)},
-			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn},
+			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn + "a is told to change"},
+		},
+		"a node that failed to change as it runs needs a slot": {
+			nodes: []plan.Node{node("a", staged, failed, func(n *plan.Node) { n.DesiredConfig, n.LiveOnly = "bad", true }), node("b", arrived, down)},
+			want:  []string{"a: " + turn + "a is degraded, b is not Ready"},
 		},
 		"a node that failed with something else has time to answer": {
 			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.ReportedDesired = nodes.Target{Config: "bad"} }), node("b", staged)},
-			want:  []string{"a: was told to change, and its agent has not answered yet", "b: " + turn},
+			want:  []string{"a: was told to change, and its agent has not answered yet", "b: " + turn + "a is degraded"},
 		},
 		"a node that answered that it failed goes back": {
 			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.ReportedDesired = to() })},
@@ -176,18 +182,40 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", failed), node("b", staged, failed)},
 			want:  []string{"Stage a: it does not hold the image yet", "b: waits for maintenance window night, which opens at 0001-01-01T08:00:00Z"},
 		},
+		"a node that is only degraded lets others go no further": {
+			pool:  pool("worker", unavailable("2")),
+			nodes: []plan.Node{node("a", staged, failed), node("b", staged), node("c", staged)},
+			want: []string{
+				"Update a: it has a slot", "Update b: it has a slot",
+				"c: waits for a slot: maxUnavailable allows 2 unavailable at a time: a is told to change, b is told to change",
+			},
+		},
+		"many nodes with edited files go one after the other": {
+			nodes: []plan.Node{node("a", staged, failed), node("b", staged, failed), node("c", staged)},
+			want: []string{
+				"Update a: it has a slot", "b: " + turn + "b is degraded, a is told to change", "c: " + turn + "b is degraded, a is told to change",
+			},
+		},
+		"a cordoned node with the target says that it has the slot": {
+			nodes: []plan.Node{node("a", arrived, func(n *plan.Node) { n.Unschedulable = true }), node("b", staged)},
+			want:  []string{"b: " + turn + "a was cordoned"},
+		},
+		"a degraded node that can't move says that it has the slot": {
+			nodes: []plan.Node{node("a", arrived, failed), node("b", staged)},
+			want:  []string{"a: is degraded: disk full", "b: " + turn + "a is degraded"},
+		},
 		"a node with an edited file takes no other slot than its own": {
 			nodes: []plan.Node{node("a", staged, failed), node("b", staged)},
-			want:  []string{"Update a: it has a slot", "b: " + turn},
+			want:  []string{"Update a: it has a slot", "b: " + turn + "a is told to change"},
 		},
 		"a node that failed with the target goes back": {
 			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
-			want:  []string{"Rollback a: disk full", "b: " + turn},
+			want:  []string{"Rollback a: disk full", "b: " + turn + "a is told to change"},
 		},
 		"a node that failed stays where the pool says so": {
 			pool:  pool("worker", rollback(mcfgv1.Disabled)),
 			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
-			want:  []string{"a: its update failed, and automaticRollback is Disabled: disk full", "b: " + turn},
+			want:  []string{"a: its update failed, and automaticRollback is Disabled: disk full", "b: " + turn + "a is degraded"},
 		},
 		"a node that failed stays while the pool is paused": {
 			pool:  pool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }),
@@ -253,7 +281,7 @@ func TestDecide(t *testing.T) {
 		"the control plane goes one at a time": {
 			pool:  pool("master", unavailable("3")),
 			nodes: []plan.Node{node("a", staged), node("b", staged)},
-			want:  []string{"Update a: it has a slot", "b: " + turn},
+			want:  []string{"Update a: it has a slot", "b: " + turn + "a is told to change"},
 		},
 		"etcd keeps its majority": {
 			pool:  pool("master"),
@@ -385,7 +413,7 @@ func TestSummary(t *testing.T) {
 				node("z", staged, asked, func(n *plan.Node) { n.DesiredDrain, n.DrainBlocked = "drain-x", "pod ns/db blocked by budget db" })),
 			summary: "1/3 updated, z: is draining: pod ns/db blocked by budget db",
 			waiting: []string{
-				"a: waits for a slot: maxUnavailable allows 1 unavailable at a time",
+				"a: waits for a slot: maxUnavailable allows 1 unavailable at a time: z is draining",
 				"z: is draining: pod ns/db blocked by budget db",
 			},
 		},
@@ -399,7 +427,7 @@ func TestSummary(t *testing.T) {
 		"nodes that wait for the same are one line": {
 			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),
 			summary: "0/5 updated, a: is changing",
-			waiting: []string{"a: is changing", "nodes b, c, d and 1 more: waits for a slot: maxUnavailable allows 1 unavailable at a time"},
+			waiting: []string{"a: is changing", "nodes b, c, d and 1 more: waits for a slot: maxUnavailable allows 1 unavailable at a time: a is changing"},
 		},
 	}
 	for name, tt := range tests {

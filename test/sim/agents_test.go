@@ -18,6 +18,10 @@ func (w *world) agent(m *machine) {
 	}
 	switch m.phase {
 	case idle:
+		if m.booted == m.target() && !m.IsMoving() && m.edited {
+			m.findEdit()
+			return
+		}
 		if m.booted == m.target() && !m.IsMoving() && m.State == mcfgv1.NodeStateDegraded {
 			m.State, m.Reason = mcfgv1.NodeStateDone, "" // it was told to stay where it is
 			m.Arrived = w.now().Add(m.skew)
@@ -55,9 +59,14 @@ func (w *world) changeLive(m *machine) {
 	w.arrive(m)
 }
 
+// findEdit has a machine say that a file was edited, which stays as it is through updates.
+func (m *machine) findEdit() {
+	m.State, m.Reason, m.ReportedDesired = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
+}
+
 // wantsAnother reports whether a failed machine was given another target since.
 func (m *machine) wantsAnother() bool {
-	return m.State == mcfgv1.NodeStateDegraded && m.Reason != failed(m.DesiredConfig)
+	return m.State == mcfgv1.NodeStateDegraded && m.booted != m.target() && m.Reason != failed(m.DesiredConfig)
 }
 
 func failed(config string) string { return "booted the old image instead of that of " + config }
@@ -128,6 +137,9 @@ func (w *world) arrive(m *machine) {
 	}
 	m.CurrentConfig, m.CurrentImage = m.DesiredConfig, m.DesiredImage
 	m.State, m.Reason = mcfgv1.NodeStateDone, ""
+	if m.edited = m.edited && !m.heals; m.edited {
+		m.findEdit()
+	}
 	if !m.LiveOnly { // else the condition says no new time
 		m.Arrived = w.now().Add(m.skew)
 	}
@@ -144,7 +156,7 @@ func (m *machine) target() nodes.Target {
 // chaos is what people, machines and networks do in one tick.
 func (w *world) chaos() {
 	m := w.machines[w.random.IntN(len(w.machines))]
-	switch w.random.IntN(50) {
+	switch w.random.IntN(52) {
 	case 0:
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
@@ -206,7 +218,7 @@ func (w *world) chaos() {
 		w.othersFirst = w.until(20)
 	case 22:
 		if m.phase == idle && m.State == mcfgv1.NodeStateDone {
-			m.State, m.Reason, m.ReportedDesired = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
+			m.findEdit()
 			m.agentDown = w.until(20)
 		}
 	case 23:
@@ -216,6 +228,8 @@ func (w *world) chaos() {
 	case 25:
 		w.oldTarget()
 		w.say("an old spec asks for %s, quarantined: %t", w.target.Config, w.quarantined[w.target.Image])
+	case 26:
+		m.edited = !m.edited
 	}
 }
 
@@ -257,7 +271,7 @@ func (w *world) peace() {
 	w.pool.Spec.Paused = false
 	for _, m := range w.machines {
 		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false
-		m.DiskPressure, m.StageError, m.flaps, m.oldAgent = false, "", 0, 0
+		m.DiskPressure, m.StageError, m.flaps, m.oldAgent, m.edited = false, "", 0, 0, false
 		m.selecting = m.selecting[:1]
 		if m.phase == idle {
 			m.Ready, m.Unschedulable = true, false

@@ -90,11 +90,13 @@ func (w *world) step(t *testing.T) {
 	w.requireBounded(t)
 }
 
-// away is how many machines are not available, also those that have just been told to change.
+// away is how many machines are not available, also those that have just been told to change. One
+// that is degraded and stays where it is runs its pods.
 func (w *world) away() int {
 	n := 0
 	for _, m := range w.members() {
-		if m.IsUnavailable() {
+		isServing := m.IsHealthy() && (!m.IsMoving() || m.LiveOnly)
+		if m.IsUnavailable() && !(m.IsDegraded() && isServing) {
 			n++
 		}
 	}

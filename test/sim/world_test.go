@@ -79,6 +79,9 @@ type machine struct {
 	agentDown int
 	// cordoned reports whether a person has cordoned the node.
 	cordoned bool
+	// edited reports whether a file was edited on the node, which it keeps unless an update heals
+	// it.
+	edited, heals bool
 	// booted is what the host runs, and boots what it runs after the reboot that it is in.
 	booted, boots nodes.Target
 	// flaps is until when a health check fails for no reason.

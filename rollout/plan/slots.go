@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// isOnlyDegraded reports whether the node is degraded and serves pods all the same: an update of it
+// would take it away.
+func (n *Node) isOnlyDegraded() bool {
+	return n.IsDegraded() && (!n.IsMoving() || n.LiveOnly) && n.IsHealthy()
+}
+
+// takesSlot reports whether the node counts against maxUnavailable.
+func (n *Node) takesSlot(v verdict) bool {
+	isLive := n.LiveOnly && n.IsMoving()
+	return n.IsUnavailable() || v.pending != "" && !isLive
+}
+
+// occupy gives a node a slot.
+func (d *decision) occupy(n *Node) {
+	d.room--
+	if !n.isOnlyDegraded() {
+		d.spare--
+	}
+}
+
+// goAway takes the slot of a node that is told to go away. A degraded node has one already.
+func (d *decision) goAway(n *Node) {
+	d.spare--
+	if !n.isOnlyDegraded() {
+		d.room--
+	}
+}
+
+// hasSlot reports whether a node may go away. One that is only degraded uses its own slot, but many
+// of them go no faster than others.
+func (d *decision) hasSlot(n *Node) bool {
+	if n.isOnlyDegraded() {
+		return d.spare > 0
+	}
+	return d.room > 0
+}
+
+// lend frees the slots of nodes that are only degraded while they wait for others: these would wait
+// for the slot.
+func (d *decision) lend() {
+	for i, n := range d.Nodes {
+		isWaiting := d.waits[i] != "" || d.soaking != "" && !slices.Contains(d.first, n.Name)
+		if isWaiting && n.isOnlyDegraded() && n.isUntouched(d.Target) {
+			d.room++
+		}
+	}
+}
+
+// noSlot is what a node waits for that has no slot, and who has them.
+func (d *decision) noSlot() string {
+	if d.slotHolders == "" {
+		d.slotHolders = d.holders()
+	}
+	return fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time: %s", maxUnavailable(d.Pool, len(d.Nodes)), d.slotHolders)
+}
+
+// holders are the nodes that have slots, first those that may have them until a person acts.
+func (d *decision) holders() string {
+	const named = 3
+	var stuck, busy []string
+	for i, n := range d.Nodes {
+		switch {
+		case d.told[n.Name]:
+			busy = append(busy, n.Name+" is told to change")
+		case !n.takesSlot(d.verdicts[i]):
+		case n.IsDegraded() || !n.IsHealthy() && !n.IsMoving():
+			stuck = append(stuck, n.Name+" "+n.occupies())
+		default:
+			busy = append(busy, n.Name+" "+n.occupies())
+		}
+	}
+	all := slices.Concat(stuck, busy)
+	if more := len(all) - named; more > 0 {
+		all = append(all[:named], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+// occupies is why a node has a slot, in few words.
+func (n *Node) occupies() string {
+	switch {
+	case n.IsMoving() && !n.IsDegraded() && n.State == mcfgv1.NodeStateRebooting:
+		return "is rebooting"
+	case n.IsMoving() && !n.IsDegraded() && n.isDraining():
+		return "is draining"
+	case n.IsMoving() && !n.IsDegraded() || n.IsAtWork():
+		return "is changing"
+	case !n.IsHealthy():
+		return n.unhealthy()
+	case n.IsDegraded():
+		return "is degraded"
+	default:
+		return "is not healthy yet"
+	}
+}
