@@ -83,6 +83,9 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 		return err
 	}
 	defer unlock()
+	if gone, err := k.isRemoved(ctx, image); err != nil || gone {
+		return err
+	}
 	begin := k.clock.Now()
 	var found attestations
 	err = k.noted(ctx, "statements", image, func() (err error) {

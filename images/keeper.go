@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -91,6 +92,20 @@ func (k *Keeper) Attests() bool { return k.options.Attester != nil }
 // Lock waits until nothing signs an image, and keeps it so until it is unlocked.
 func (k *Keeper) Lock(ctx context.Context, image string) (unlock func(), err error) {
 	return k.signings.lock(ctx, image)
+}
+
+// isRemoved reports whether an image was removed, or is being removed, since it was read: who waits
+// for it comes after retention.
+func (k *Keeper) isRemoved(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+	now := &mcfgv1alpha1.MachineOSImage{}
+	err := k.reader.Get(ctx, client.ObjectKeyFromObject(image), now)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+	}
+	return now.UID != image.UID || !now.DeletionTimestamp.IsZero(), nil
 }
 
 // noted does something with what the registry has about an image. Each thing has a note of its own:

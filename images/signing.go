@@ -52,6 +52,9 @@ func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image
 		return err
 	}
 	defer unlock()
+	if gone, err := k.isRemoved(ctx, image); err != nil || gone {
+		return err
+	}
 	begin := k.clock.Now()
 	var signed sign.Signature
 	err = k.noted(ctx, "signatures", image, func() (err error) {

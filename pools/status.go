@@ -25,6 +25,8 @@ const (
 	typeUpdating       = string(mcfgv1.PoolUpdating)
 	// typeImageBuildDegraded is the builder's.
 	typeImageBuildDegraded = string(mcfgv1.PoolImageBuildDegraded)
+	// typeRolloutDegraded is the rollout's.
+	typeRolloutDegraded = string(mcfgv1.PoolRolloutDegraded)
 )
 
 // rules are the conditions of a pool that this package writes, in the order in which they explain
@@ -39,16 +41,34 @@ var rules = status.Rules{
 }
 
 // rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig
-// is. One without nodes is not updated, and waits for nothing.
+// is, and so is one whose rollout has stopped. One without nodes is not updated, and waits for
+// nothing.
 func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
 	conditions, out := pool.GetConditions(), slices.Clone(rules)
 	if updated := status.Find(conditions, typeUpdated); updated != nil && updated.Reason == mcfgv1.ReasonNoNodes {
 		out = slices.DeleteFunc(out, func(r status.Rule) bool { return r.Type == typeUpdated })
 	}
+	if stopped(pool, conditions) != "" {
+		out = append(out, status.Rule{Type: typeRolloutDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
+	}
 	if status.Find(conditions, typeImageBuildDegraded) == nil {
 		return out
 	}
 	return append(out, status.Rule{Type: typeImageBuildDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
+}
+
+// stopped is the reason why no further node is updated until a person acts: the rollout is halted, or
+// all nodes that are left failed. It is empty while others are updated.
+func stopped(pool *mcfgv1.MachineConfigPool, conditions []metav1.Condition) string {
+	c, r := status.Find(conditions, typeRolloutDegraded), pool.Status.Rollout
+	if c == nil || c.Status != metav1.ConditionTrue || r == nil {
+		return ""
+	}
+	isOver := c.Reason == mcfgv1.ReasonNodesFailed && r.UpdatedMachineCount+r.FailedMachineCount >= pool.Status.MachineCount
+	if c.Reason == mcfgv1.ReasonRolloutHalted || isOver {
+		return c.Reason
+	}
+	return ""
 }
 
 // facts are what a pool's status is computed from, beside the pool itself.
@@ -89,7 +109,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 		status.Set(&conditions, now, renderDegraded(f.want.err))
 	}
 	status.Set(&conditions, now, nodeDegraded(f.members, f.disputed))
-	updated, updating := progress(pool, t, c, imageOf(pool, conditions, f.layer, f.isBuilt))
+	updated, updating := progress(pool, t, c, imageOf(pool, conditions, f.layer, f.isBuilt), stopped(pool, conditions))
 	status.Set(&conditions, now, updated)
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)
@@ -159,9 +179,9 @@ func firstOf(sentences []string) []string {
 
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its
 // configuration and image, also if one is not Ready for another reason. It is neither updated nor
-// updating while it is paused and something is left to do, while it has no nodes, and while no one
-// is there to update those that are left.
-func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image) (updated, updating metav1.Condition) {
+// updating while it is paused and something is left to do, while it has no nodes, while its rollout
+// has stopped, and while no one is there to update those that are left.
+func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image, stopped string) (updated, updating metav1.Condition) {
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	isReady, howFar := i == image{}, describeCounts(c)
@@ -183,6 +203,9 @@ func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i 
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case pool.Spec.Paused:
 		updated.Reason, updated.Message = mcfgv1.ReasonPaused, fmt.Sprintf("Pool is paused; will not update to %s: %s", describeTarget(t), howFar)
+		updating.Reason, updating.Message = updated.Reason, updated.Message
+	case isReady && stopped != "":
+		updated.Reason, updated.Message = stopped, fmt.Sprintf("Will not update further to %s: %s, see %s", describeTarget(t), howFar, typeRolloutDegraded)
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case isReady && c.Updated+c.Silent == c.Machines:
 		updated.Reason, updated.Message = mcfgv1.ReasonNoNodeAgent, fmt.Sprintf("Will not update to %s: %s", describeTarget(t), howFar)

@@ -33,7 +33,7 @@ func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 	moves := s.plan.Moves
 	moved := make([]*corev1.Node, len(moves))
 	err := each(len(moves), func(i int) (err error) {
-		moved[i], err = r.move(ctx, s.nodes[moves[i].Node], moves[i], s.started())
+		moved[i], err = r.move(ctx, s.nodes[moves[i].Node], moves[i], rolloutTimes{s.started(), s.superseded()})
 		return err
 	})
 	for i, n := range moved {
@@ -76,9 +76,9 @@ func each(count int, do func(i int) error) error {
 
 // move writes a move on a Node, if it is still as the plan was made with. It gives the Node as it
 // is then; nil where it is gone.
-func (r *Reconciler) move(ctx context.Context, before *corev1.Node, m plan.Move, started time.Time) (*corev1.Node, error) {
+func (r *Reconciler) move(ctx context.Context, before *corev1.Node, m plan.Move, times rolloutTimes) (*corev1.Node, error) {
 	after := before.DeepCopy()
-	change(after, m, started)
+	change(after, m, times)
 	if err := r.patchNode(ctx, before, after); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
@@ -127,20 +127,29 @@ func setter(n *corev1.Node) func(key, value string) {
 	}
 }
 
-// change writes a move, of the rollout that began at a time, into the annotations of a Node.
-func change(n *corev1.Node, m plan.Move, started time.Time) {
+// rolloutTimes are when a rollout began, and when the one before did where nothing of that was
+// proven; zero where that is not so.
+type rolloutTimes struct{ started, superseded time.Time }
+
+// change writes a move into the annotations of a Node. What a node has that no node has proven is
+// nothing to go back to: then what it had before stays that.
+func change(n *corev1.Node, m plan.Move, times rolloutTimes) {
 	set := setter(n)
 	switch m.Action {
 	case plan.Stage, plan.Unstage:
 		set(mcfgv1.AnnotationStageImage, m.Image)
 	case plan.Update:
-		set(mcfgv1.AnnotationRolloutStarted, started.UTC().Format(time.RFC3339))
+		told, err := time.Parse(time.RFC3339, n.Annotations[mcfgv1.AnnotationRolloutStarted])
+		isUnproven := err == nil && !times.superseded.IsZero() && told.Equal(times.superseded) && n.Annotations[mcfgv1.AnnotationPreviousConfig] != ""
+		set(mcfgv1.AnnotationRolloutStarted, times.started.UTC().Format(time.RFC3339))
 		if n.Annotations[mcfgv1.AnnotationDesiredConfig] == m.Target.Config && n.Annotations[mcfgv1.AnnotationDesiredImage] == m.Target.Image {
 			set(mcfgv1.AnnotationLiveOnly, liveOnly(m)) // it turned out that it has to go away
 			return
 		}
-		set(mcfgv1.AnnotationPreviousConfig, n.Annotations[mcfgv1.AnnotationCurrentConfig])
-		set(mcfgv1.AnnotationPreviousImage, n.Annotations[mcfgv1.AnnotationCurrentImage])
+		if !isUnproven {
+			set(mcfgv1.AnnotationPreviousConfig, n.Annotations[mcfgv1.AnnotationCurrentConfig])
+			set(mcfgv1.AnnotationPreviousImage, n.Annotations[mcfgv1.AnnotationCurrentImage])
+		}
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
 		set(mcfgv1.AnnotationLiveOnly, liveOnly(m))

@@ -45,6 +45,8 @@ type scope struct {
 	findings *healthchecks.Findings
 	wait     plan.Wait
 	plan     plan.Plan
+	// agentsAfter is after how long it is looked again whether agents run; 0 where all answer.
+	agentsAfter time.Duration
 	// took is how long the updates of nodes took that were drained, and have arrived now.
 	took []time.Duration
 }
@@ -90,6 +92,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		return err
 	}
 	r.trackTransitions(s)
+	if err := r.gatherAgents(ctx, s); err != nil {
+		return err
+	}
 	if err := r.judge(ctx, s); err != nil {
 		return err
 	}
@@ -265,7 +270,7 @@ func (r *Reconciler) forget(all []corev1.Node) {
 
 // nodeTransitions is since when this process sees a state of a node: the clocks of nodes may be
 // wrong.
-type nodeTransitions struct{ rebooting, unready, arrived time.Time }
+type nodeTransitions struct{ rebooting, unready, arrived, asked time.Time }
 
 // trackTransitions sets since when nodes are as they are.
 func (r *Reconciler) trackTransitions(s *scope) {
@@ -284,7 +289,10 @@ func (r *Reconciler) trackTransitions(s *scope) {
 		m := &s.members[i]
 		was := r.transitions[m.Name]
 		isThere := m.IsAt(s.verdict.Target)
-		is := nodeTransitions{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, isThere && !m.Ready), since(was.arrived, isThere)}
+		is := nodeTransitions{
+			rebooting: since(was.rebooting, !m.Rebooting.IsZero()), unready: since(was.unready, isThere && !m.Ready),
+			arrived: since(was.arrived, isThere), asked: since(was.asked, awaitsAgent(m)),
+		}
 		m.Rebooting, m.Unready, m.Seen = is.rebooting, is.unready, is.arrived
 		delete(r.transitions, m.Name)
 		if is != (nodeTransitions{}) {

@@ -104,6 +104,8 @@ func rolloutDegraded(s *scope) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonRolloutHalted, s.halted()+events.AfterHalt
 	case s.invalid != nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonInvalidRollout, "spec.rollout: "+s.invalid.Error()
+	case s.plan.Failure != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonNodesFailed, s.plan.Failure+events.AfterHalt
 	case s.plan.Window.Problem != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonInvalidRollout, "spec.rollout.windows: "+s.plan.Window.Problem
 	}

@@ -34,9 +34,17 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	if told, err := time.Parse(time.RFC3339, a[mcfgv1.AnnotationRolloutStarted]); err == nil {
 		out.RolloutStarted = told
 	}
-	if report == nil {
-		return out
+	if report != nil {
+		observeReport(&out, report)
 	}
+	if out.State != mcfgv1.NodeStateRebooting {
+		out.Rebooting = time.Time{}
+	}
+	return out
+}
+
+// observeReport takes from a MachineConfigNode what a plan follows from.
+func observeReport(out *plan.Node, report *mcfgv1.MachineConfigNode) {
 	if v := report.Status.ConfigVersion; v != nil {
 		out.ReportedDesired = nodes.Target{Config: v.Desired, Image: string(report.Status.ConfigImage.DesiredImage)}
 	}
@@ -52,8 +60,7 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 		out.Arrived = c.LastTransitionTime.Time
 	}
 	c = status.Find(report.Status.Conditions, mcfgv1.NodeRebootedNode)
-	if c != nil && c.Status == metav1.ConditionFalse && out.State == mcfgv1.NodeStateRebooting {
+	if c != nil && c.Status == metav1.ConditionFalse {
 		out.Rebooting = c.LastTransitionTime.Time
 	}
-	return out
 }

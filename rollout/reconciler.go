@@ -163,6 +163,14 @@ func (s *scope) started() time.Time {
 	return timeOf(was.StartTime)
 }
 
+// superseded is the start of the rollout before, where nothing of it was proven; else zero.
+func (s *scope) superseded() time.Time {
+	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
+		return timeOf(was.SupersededStartTime)
+	}
+	return time.Time{}
+}
+
 // next is after which time the reconcile is made again although nothing in the cluster changes.
 func (r *Reconciler) next(s *scope) time.Duration {
 	var after time.Duration
@@ -172,8 +180,10 @@ func (r *Reconciler) next(s *scope) time.Duration {
 	if after == 0 && s.verdict.Failed == plan.CheckKubeletVersion {
 		after = apiServerInterval
 	}
-	if f := s.findings.After; f > 0 {
-		after = min(cmp.Or(after, f), f)
+	for _, other := range []time.Duration{s.findings.After, s.agentsAfter} {
+		if other > 0 {
+			after = min(cmp.Or(after, other), other)
+		}
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

@@ -32,7 +32,7 @@ func TestImageReachesNodesInTurn(t *testing.T) {
 	s := w.pool().Status
 	assert.Equal(t, nodestest.Pinned("2"), string(s.OSImagePullSpec))
 	assert.Equal(t, "222222222222", s.ShortDigest)
-	assert.Equal(t, "0/3 updated, b: waits for a slot: maxUnavailable allows 1 unavailable at a time", s.Rollout.Summary)
+	assert.Equal(t, "0/3 updated, b: waits for a slot: maxUnavailable allows 1 unavailable at a time: a is told to change", s.Rollout.Summary)
 	assert.Equal(t, nodestest.Pinned("2"), string(s.Rollout.TargetImagePullSpec))
 	assert.True(t, s.Rollout.StartTime.Time.Equal(t0))
 	assert.Nil(t, s.Rollout.CompletionTime)

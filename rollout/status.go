@@ -40,6 +40,10 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 		r.CanarySoakEndTime = ptr.To(status.Second(p.SoakEnd))
 	}
 	isDone := p.Hold == "" && p.Updated == p.Total
+	r.SupersededStartTime = before.SupersededStartTime
+	if !isAbout(before, v) {
+		r.SupersededStartTime = superseded(before, pool, now)
+	}
 	if !isAbout(before, v) || s.isUnderWay() && r.CompletionTime != nil {
 		r.StartTime, r.CompletionTime = nil, nil // another rollout
 	}
@@ -54,6 +58,22 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	conditions := pool.GetConditions()
 	status.Set(&conditions, now, rolloutDegraded(s))
 	pool.SetConditions(conditions)
+}
+
+// superseded is the start of a rollout that another one takes the place of, before its canaries have
+// soaked, or a node was healthy where the pool has none. One in which no node was told to change
+// leaves that of the rollout before.
+func superseded(r *mcfgv1.RolloutStatus, pool *mcfgv1.MachineConfigPool, now time.Time) *metav1.Time {
+	hasCanary := pool.Spec.Rollout != nil && pool.Spec.Rollout.Canary != nil
+	hasSoaked := r.CanarySoakEndTime != nil && !now.Before(r.CanarySoakEndTime.Time)
+	switch {
+	case r.StartTime == nil && r.CompletionTime == nil:
+		return r.SupersededStartTime
+	case r.CompletionTime != nil, hasCanary && hasSoaked, !hasCanary && r.UpdatedMachineCount > 0:
+		return nil
+	default:
+		return r.StartTime
+	}
 }
 
 // estimate is when the rollout will be over. It changes only with the number of nodes that are
@@ -122,12 +142,9 @@ func (r *Reconciler) report(before *mcfgv1.MachineConfigPool, s *scope) {
 	if was == nil {
 		was = &mcfgv1.RolloutStatus{}
 	}
-	if isHalted := status.IsTrue(after.GetConditions(), typeRolloutDegraded); isHalted && !status.IsTrue(before.GetConditions(), typeRolloutDegraded) {
-		c := status.Find(after.GetConditions(), typeRolloutDegraded)
-		if c.Reason == mcfgv1.ReasonRolloutHalted {
-			r.events.Publish(after, events.RolloutHalted(s.halted()))
-			r.tellWebhook(s, webhook.Halted, "", s.halted())
-		}
+	if isHalted(after) && !isHalted(before) {
+		r.events.Publish(after, events.RolloutHalted(s.halted()))
+		r.tellWebhook(s, webhook.Halted, "", s.halted())
 	}
 	switch {
 	case v.Refused() && mentions(is.WaitingFor, v.Failed) && !mentions(was.WaitingFor, v.Failed):
@@ -139,6 +156,12 @@ func (r *Reconciler) report(before *mcfgv1.MachineConfigPool, s *scope) {
 		r.events.Publish(after, events.PoolCompleted(after.Name))
 		r.tellWebhook(s, webhook.Completed, "", is.Summary)
 	}
+}
+
+// isHalted reports whether the rollout of a pool is halted.
+func isHalted(pool *mcfgv1.MachineConfigPool) bool {
+	c := status.Find(pool.GetConditions(), typeRolloutDegraded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == mcfgv1.ReasonRolloutHalted
 }
 
 // mentions reports whether a line of status.rollout.waitingFor says that a check failed.

@@ -164,8 +164,13 @@ func reportChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isReport := e.ObjectOld.(*mcfgv1.MachineConfigNode)
 		after, isReportToo := e.ObjectNew.(*mcfgv1.MachineConfigNode)
-		return !isReport || !isReportToo || !reflect.DeepEqual(before.Spec, after.Spec) ||
-			differs(observe(&corev1.Node{}, before), observe(&corev1.Node{}, after))
+		if !isReport || !isReportToo || !reflect.DeepEqual(before.Spec, after.Spec) {
+			return true
+		}
+		var was, is plan.Node
+		observeReport(&was, before)
+		observeReport(&is, after)
+		return differs(was, is)
 	}}
 }
 

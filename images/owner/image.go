@@ -3,7 +3,6 @@ package owner
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -12,18 +11,9 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// ImageNames are the names that the object of an image may have: the one of its digest, and where
-// that is taken by the same image in another repository, one of both.
-func ImageNames(pool string, pinned mcfgv1.ImageDigestFormat) []string {
-	repository, digest, _ := strings.Cut(string(pinned), "@")
-	return []string{
-		names.MachineOSImage(pool, digest), names.MachineOSImage(pool, "sha256:"+names.InRepository(digest, repository)),
-	}
-}
-
 // ImageObject is the object of an image; nil where there is none.
 func ImageObject(ctx context.Context, from client.Reader, pool string, pinned mcfgv1.ImageDigestFormat) (*mcfgv1alpha1.MachineOSImage, error) {
-	for _, name := range ImageNames(pool, pinned) {
+	for _, name := range names.MachineOSImages(pool, string(pinned)) {
 		image := &mcfgv1alpha1.MachineOSImage{}
 		err := from.Get(ctx, client.ObjectKey{Name: name}, image)
 		if client.IgnoreNotFound(err) != nil {

@@ -43,6 +43,13 @@ func MachineOSImage(pool, digest string) string {
 	return joined(pool, hash[:min(len(hash), enough)], maxObjectName)
 }
 
+// MachineOSImages are the names that the object of an image by digest may have: the one of its
+// digest, and where that is taken by the same image in another repository, one of both.
+func MachineOSImages(pool, pinned string) []string {
+	repository, digest, _ := strings.Cut(pinned, "@")
+	return []string{MachineOSImage(pool, digest), MachineOSImage(pool, "sha256:"+InRepository(digest, repository))}
+}
+
 // InRepository is a key, or the hash of a digest, for the same in another repository: 32
 // hexadecimal characters. It tells the objects of images apart that differ in nothing but where
 // they are.

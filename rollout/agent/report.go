@@ -156,6 +156,12 @@ func conditionsOf(s *state, done step) []condition {
 			{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
 			{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
 			{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""},
+			// What follows was true of the last update.
+			{mcfgv1.NodeAppliedFiles, no, mcfgv1.ReasonUpdating, ""},
+			{mcfgv1.NodeAppliedOSImage, no, mcfgv1.ReasonUpdating, ""},
+			{mcfgv1.NodeAppliedFilesAndOS, no, mcfgv1.ReasonUpdating, ""},
+			{mcfgv1.NodeUpdateExecuted, no, mcfgv1.ReasonUpdating, ""},
+			{mcfgv1.NodeRebootedNode, no, mcfgv1.ReasonUpdating, ""},
 		}
 	case actionPrepare:
 		return []condition{
@@ -192,6 +198,9 @@ func arrival(s *state, done step) []condition {
 		health = degraded(drifted, s)
 	}
 	return append(out, health,
+		condition{mcfgv1.NodeAppliedOSImage, yes, mcfgv1.ReasonUpdated, string(s.goal())},
+		condition{mcfgv1.NodeAppliedFilesAndOS, yes, mcfgv1.ReasonUpdated, ""},
+		condition{mcfgv1.NodeUpdateExecuted, yes, mcfgv1.ReasonUpdated, ""},
 		condition{mcfgv1.NodeUpdated, yes, mcfgv1.ReasonUpdated, "the node has " + s.desired.Config},
 		condition{mcfgv1.NodeUpdateComplete, yes, mcfgv1.ReasonUpdated, ""})
 }

@@ -96,7 +96,7 @@ func (d *decision) soak() string {
 			waits = "waits for the canaries: " + list(d.first)
 		}
 		if n.FailedTarget == d.Target { // the others would wait for ever, and no one be told
-			d.lost = "canary " + n.Name + " has gone back: "
+			d.lost = "canary " + n.Name + " failed: "
 		}
 	}
 	if waits != "" {
@@ -128,7 +128,7 @@ func (d *decision) threshold() int {
 }
 
 // halt says why no further node gets the target: as many have failed as the threshold says, a
-// canary has gone back, or a batch can't succeed. It is empty where none of it is.
+// canary has failed, or a batch can't succeed. It is empty where none of it is.
 func (d *decision) halt() string {
 	const named = 10
 	var failed, evidence []string
@@ -145,12 +145,15 @@ func (d *decision) halt() string {
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
+	if more := len(failed) - named; more > 0 {
+		evidence = append(evidence, fmt.Sprintf("and %d more", more))
+	}
+	if len(failed) > 0 {
+		d.plan.Failure = fmt.Sprintf("%d of %d nodes failed with %s: %s", len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
+	}
 	isTrial := d.soaking != "" && hasFailedCanary && d.Pool.Spec.Rollout.HaltThreshold == nil
 	if len(failed) < d.most && d.lost == "" && !isTrial {
 		return ""
 	}
-	if more := len(failed) - named; more > 0 {
-		evidence = append(evidence, fmt.Sprintf("and %d more", more))
-	}
-	return fmt.Sprintf("%s%d of %d nodes failed with %s: %s", d.lost, len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
+	return d.lost + d.plan.Failure
 }

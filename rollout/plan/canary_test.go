@@ -156,9 +156,9 @@ func TestDecideJudges(t *testing.T) {
 			nodes:   append(many(1, wentBack), node("z", staged)),
 			want: []string{
 				"Unstage z: no node may get the image", "n0: went back, because it failed: no disk",
-				"z: the rollout is halted: canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+				"z: the rollout is halted: canary n0 failed: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
 			},
-			halt: "canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+			halt: "canary n0 failed: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
 		},
 		"a check that ceases to hold gives the node time again": {
 			nodes: many(1, since(time.Hour, func() plan.HealthResult {

@@ -60,7 +60,8 @@ func newDecision(in *Input) *decision {
 	d.lend()
 	d.most = d.threshold()
 	d.plan.Halt = d.halt()
-	d.halted = "the rollout is halted: " + d.plan.Halt
+	d.plan.Halted = d.plan.Halt != "" || d.Quarantined
+	d.halted = isHalted + d.plan.Halt
 	d.unprovenRoom = d.most - d.plan.Failed - unproven
 	return d
 }
@@ -193,7 +194,7 @@ func (d *decision) retry(n *Node) {
 // failed decides about a node that failed with the target, and has it or is on its way.
 func (d *decision) failed(n *Node, reason string) {
 	back := n.Previous
-	if n.CurrentConfig != "" && !n.IsAt(d.Target) {
+	if back.Config == "" && !n.IsAt(d.Target) {
 		back = n.has() // it never got further
 	}
 	switch {
@@ -255,9 +256,9 @@ func (d *decision) controlPlaneHold(n *Node) string {
 // goneBack says how far a node is that went back because it failed.
 func (d *decision) goneBack(n *Node, failed string) string {
 	switch {
-	case n.IsDegraded():
+	case n.IsDegraded() && n.Reason != failed:
 		return "could not go back: " + n.Reason
-	case n.IsMoving():
+	case n.IsMoving() || n.IsAtWork() || n.IsDegraded(): // its agent has not answered yet
 		return "goes back, because it failed: " + failed
 	default:
 		return "went back, because it failed: " + failed

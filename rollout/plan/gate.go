@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/nodes"
 )
 
@@ -122,13 +123,10 @@ func (w *Wanted) newest() Verdict {
 	if spec == "" {
 		return held(CheckImage, "MachineOSConfig %s has no image yet", w.Layer.Name)
 	}
-	i := slices.IndexFunc(w.Images, func(i mcfgv1alpha1.MachineOSImage) bool {
-		return i.Spec.PullSpec == spec && i.Spec.MachineConfigPool == w.Pool.Name
-	})
-	if i < 0 {
+	image := w.imageOf(spec)
+	if image == nil {
 		return held(CheckImage, "there is no MachineOSImage of %s yet", spec.Short())
 	}
-	image := &w.Images[i]
 	if image.Spec.RenderedMachineConfig != w.Config.Name {
 		return held(CheckConfiguration, "waits for the image of %s: the newest one has %s", w.Config.Name, image.Spec.RenderedMachineConfig)
 	}
@@ -137,6 +135,21 @@ func (w *Wanted) newest() Verdict {
 		v.Hold = pushOnly(w.Layer)
 	}
 	return v
+}
+
+// imageOf is the MachineOSImage of an image; nil where there is none. Others than its build may have
+// made objects of the same image: the one whose name builds give comes first.
+func (w *Wanted) imageOf(spec mcfgv1.ImageDigestFormat) *mcfgv1alpha1.MachineOSImage {
+	builds := names.MachineOSImages(w.Pool.Name, string(spec))
+	var found *mcfgv1alpha1.MachineOSImage
+	for i := range w.Images {
+		image := &w.Images[i]
+		isOf := image.Spec.PullSpec == spec && image.Spec.MachineConfigPool == w.Pool.Name
+		if isOf && (found == nil || slices.Contains(builds, image.Name)) {
+			found = image
+		}
+	}
+	return found
 }
 
 // pinned judges the image that the pool names. Its configuration comes with it, so that an older

@@ -8,6 +8,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/plan"
@@ -83,6 +84,13 @@ func TestGate(t *testing.T) {
 		"an image without its object": {
 			change: func(w *plan.Wanted) { w.Images = w.Images[:1] },
 			want:   plan.Verdict{Failed: plan.CheckImage, Hold: "there is no MachineOSImage of 222222222222 yet"},
+		},
+		"a second object of the image holds nothing": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Name = names.MachineOSImage("worker", string(digest("2").Digest()))
+				w.Images = append([]mcfgv1alpha1.MachineOSImage{image("copy", "2", "a")}, append(w.Images, image("z", "2", "a"))...)
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
 		},
 		"an image of an earlier configuration": {
 			change: func(w *plan.Wanted) { w.Layer.Status.CurrentImagePullSpec = digest("1") },

@@ -30,6 +30,9 @@ type Node struct {
 	RunsImage mcfgv1.ImageDigestFormat
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
+	// AgentDown is why the node's agent does not run, in words; empty where it does, or that is not
+	// known.
+	AgentDown string
 	// DesiredDrain and LastAppliedDrain are the published annotations of those names.
 	DesiredDrain, LastAppliedDrain string
 	// DrainBlocked is what keeps the drain from ending, such as "pod ns/x blocked by budget y".
@@ -187,8 +190,12 @@ type Plan struct {
 	// Failed is the number of nodes that failed with the target, RolledBack that of those of them
 	// that went back, or are told to now.
 	Failed, RolledBack int
+	// Failure is how nodes failed with the target, for people; empty where none did.
+	Failure string
 	// Halt is why no further node gets the target, for people; empty while the rollout goes on.
 	Halt string
+	// Halted reports whether no further node gets the target, now or since earlier.
+	Halted bool
 	// FailedNodes are the names of the nodes that failed with the target.
 	FailedNodes []string
 	// Cost is what happens to the nodes that do not have the target.

@@ -10,7 +10,7 @@ func (d *decision) stage(n *Node) {
 	case n.StageImage == d.Image && n.StageError != "":
 		d.hold(n, "can't stage the image: "+n.StageError)
 	case n.StageImage == d.Image:
-		d.hold(n, "stages the image")
+		d.hold(n, "stages the image"+n.unanswered())
 	case d.slots <= 0 && !n.isStaging():
 		d.hold(n, "waits to stage the image: spec.rollout.staging.maxParallel nodes are staging already")
 	default:

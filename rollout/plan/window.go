@@ -24,8 +24,8 @@ type Window struct {
 }
 
 // Windows says which of the windows is open now, or which opens next. A window opens on each of its
-// days at its start by the clock of its time zone, and stays open for its duration, also when
-// clocks change meanwhile. Of several open windows the one that closes last is named.
+// days at its start by the clock of its time zone, or when clocks are put forward over it, and stays
+// open for its duration, also when clocks change meanwhile. Of several open windows the one that closes last is named.
 func Windows(windows []mcfgv1.RolloutWindow, now time.Time) Window {
 	if len(windows) == 0 {
 		return Window{Open: true}
@@ -108,13 +108,28 @@ func (w *window) from(t time.Time) func(yield func(time.Time) bool) {
 	return func(yield func(time.Time) bool) {
 		year, month, first := t.In(w.zone).Date()
 		for i := range most {
-			begin := time.Date(year, month, first+i, w.hour, w.minute, 0, 0, w.zone)
-			isDay := len(w.days) == 0 || slices.Contains(w.days, mcfgv1.Weekday(begin.Weekday().String()))
-			if isDay && !yield(begin) {
+			wall := time.Date(year, month, first+i, w.hour, w.minute, 0, 0, time.UTC)
+			isDay := len(w.days) == 0 || slices.Contains(w.days, mcfgv1.Weekday(wall.Weekday().String()))
+			if isDay && !yield(w.at(wall)) {
 				return
 			}
 		}
 	}
+}
+
+// at is the first moment at which clocks of the window's zone show what those of UTC show at wall.
+// Where clocks are put forward over it, it is the moment at which that is done.
+func (w *window) at(wall time.Time) time.Time {
+	after := wall.Add(day).In(w.zone)
+	for _, near := range []time.Time{wall.Add(-day).In(w.zone), after} {
+		_, offset := near.Zone()
+		t := wall.Add(-time.Duration(offset) * time.Second).In(w.zone)
+		if _, is := t.Zone(); is == offset {
+			return t
+		}
+	}
+	changed, _ := after.ZoneBounds()
+	return changed
 }
 
 // waits is why no node may start to change now, in words.

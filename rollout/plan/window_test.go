@@ -92,3 +92,60 @@ func TestWindowsOpenOnceADay(t *testing.T) {
 	assert.Equal(t, 365, opened)
 	assert.Equal(t, 365*6, open, "each time for 30 minutes")
 }
+
+// TestWindowsWhenClocksChange holds for all changes of clocks of some years that a window opens when
+// clocks first show its start or more, on its day, and not before.
+func TestWindowsWhenClocksChange(t *testing.T) {
+	t.Parallel()
+	const step = 30 * time.Minute
+	zones := []string{
+		"America/Santiago", "America/Havana", "America/Asuncion", "Africa/Cairo", "Asia/Beirut", // at midnight
+		"Europe/Prague", "America/New_York", "Atlantic/Azores", "Africa/Casablanca",
+		"Australia/Lord_Howe", // by half an hour
+	}
+	for _, name := range zones {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			zone, err := time.LoadLocation(name)
+			require.NoError(t, err)
+			changes := 0
+			end := time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+			for _, change := time.Date(2023, 1, 1, 0, 0, 0, 0, zone).ZoneBounds(); !change.IsZero() && change.Before(end); _, change = change.ZoneBounds() {
+				changes++
+				requireOpens(t, zone, change, step)
+			}
+			require.NotZero(t, changes)
+		})
+	}
+}
+
+func requireOpens(t *testing.T, zone *time.Location, change time.Time, step time.Duration) {
+	t.Helper()
+	year, month, date := change.In(zone).Date()
+	for ahead := -1; ahead <= 1; ahead++ {
+		for _, start := range []string{"00:00", "00:30", "01:00", "01:30", "02:00", "02:30", "03:00", "12:00", "23:00", "23:30"} {
+			clock, err := time.Parse("15:04", start)
+			require.NoError(t, err)
+			wall := time.Date(year, month, date+ahead, clock.Hour(), clock.Minute(), 0, 0, time.UTC)
+			opens := change.Add(-72 * time.Hour)
+			for shows(opens.In(zone)).Before(wall) {
+				opens = opens.Add(step)
+			}
+			windows := []mcfgv1.RolloutWindow{{
+				Name: "w", Days: []mcfgv1.Weekday{mcfgv1.Weekday(wall.Weekday().String())}, Start: start, Duration: "30m", TimeZone: zone.String(),
+			}}
+			require.Equal(t, plan.Window{Open: true, Name: "w", Changes: opens.Add(step).UTC()}, inUTC(plan.Windows(windows, opens)), "%s at %s", wall, opens)
+			require.Equal(t, plan.Window{Name: "w", Changes: opens.UTC()}, inUTC(plan.Windows(windows, opens.Add(-time.Second))), "%s before %s", wall, opens)
+		}
+	}
+}
+
+// shows is what clocks show at a time, as a time of UTC.
+func shows(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC)
+}
+
+func inUTC(w plan.Window) plan.Window {
+	w.Changes = w.Changes.UTC()
+	return w
+}

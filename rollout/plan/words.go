@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -27,25 +28,57 @@ func (p *Plan) Summary() string {
 		return "the pool has no nodes"
 	}
 	text := fmt.Sprintf("%d/%d updated", p.Updated, p.Total)
-	if len(p.Holds) > 0 {
-		text += ", " + longDigest.ReplaceAllString(p.Holds[p.mostTelling()].String(), "$1")
+	if p.Halted {
+		text = "halted, " + text
 	}
-	return Shorten(text, maxSummary)
+	if len(p.Holds) == 0 {
+		return text
+	}
+	h := p.Holds[p.mostTelling()]
+	return fit(text+", "+h.Node, longDigest.ReplaceAllString(h.Reason, "$1"))
+}
+
+// fit puts a reason after what it is about. Where both are too long for a summary, the parts before
+// the cause go.
+func fit(about, reason string) string {
+	const gap = ": ... "
+	if text := about + ": " + reason; len(text) <= maxSummary {
+		return Shorten(text, maxSummary)
+	}
+	rest := reason
+	for {
+		_, cause, hasMore := strings.Cut(rest, ": ")
+		if !hasMore {
+			break
+		}
+		if rest = cause; len(about)+len(gap)+len(rest) <= maxSummary {
+			break
+		}
+	}
+	return Shorten(about+gap+Shorten(rest, max(maxSummary-len(about)-len(gap), maxSummary/2)), maxSummary)
 }
 
 // longDigest finds what would fill a summary with a digest.
 var longDigest = regexp.MustCompile(`(sha256:[0-9a-f]{12})[0-9a-f]{52}`)
 
 // mostTelling is the hold that says most of why the rollout is where it is: the first of a node
-// that is not only waiting for others.
+// that is not only waiting for others, or held because others failed.
 func (p *Plan) mostTelling() int {
-	for i, h := range p.Holds {
-		if !strings.HasPrefix(h.Reason, "waits ") {
-			return i
+	for _, less := range [][]string{{waits, isHalted}, {waits}} {
+		for i, h := range p.Holds {
+			if !slices.ContainsFunc(less, func(start string) bool { return strings.HasPrefix(h.Reason, start) }) {
+				return i
+			}
 		}
 	}
 	return 0
 }
+
+// Reasons that begin so say more about other nodes than about their own.
+const (
+	waits    = "waits "
+	isHalted = "the rollout is halted: "
+)
 
 // WaitingFor are the lines of status.rollout.waitingFor: each reason with the nodes that it holds.
 func (p *Plan) WaitingFor() []string {
@@ -91,9 +124,26 @@ func Shorten(text string, limit int) string {
 	if len(text) > limit {
 		head := (limit - len(gap)) / 3
 		tail := limit - len(gap) - head
-		text = strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-tail:], "")
+		text = strings.ToValidUTF8(beforeSpace(text[:head]), "") + gap + strings.ToValidUTF8(afterSpace(text[len(text)-tail:]), "")
 	}
 	return strings.Map(printable, text)
+}
+
+// longWord is how much of a text is given up at most so that it is not cut within a word.
+const longWord = 24
+
+func beforeSpace(text string) string {
+	if i := strings.LastIndexByte(text, ' '); i >= 0 && len(text)-i <= longWord {
+		return text[:i]
+	}
+	return text
+}
+
+func afterSpace(text string) string {
+	if i := strings.IndexByte(text, ' '); i >= 0 && i < longWord {
+		return text[i+1:]
+	}
+	return text
 }
 
 // printable is a character, or a space in place of one that controls a terminal.
@@ -108,22 +158,40 @@ func printable(r rune) rune {
 func (n *Node) progress() string {
 	switch {
 	case n.hasStaleFailure():
-		return "was told to change, and its agent has not answered yet"
+		return "was told to change, and its agent has not answered yet" + n.unanswered()
 	case n.IsDegraded() && n.has() == n.target():
 		return "is degraded: " + n.Reason
 	case n.IsDegraded():
 		return "its update failed: " + n.Reason
 	case n.State == mcfgv1.NodeStateRebooting:
 		return "is rebooting"
-	case n.isDraining() && n.DrainBlocked != "":
-		return "is draining: " + n.DrainBlocked
 	case n.isDraining():
-		return "is draining"
+		return n.draining()
 	case !n.Ready:
 		return "is changing, and is not Ready"
 	default:
-		return "is changing"
+		return "is changing" + n.unanswered()
 	}
+}
+
+// draining is how far the drain of the node is. A kubelet that is dead ends no pod.
+func (n *Node) draining() string {
+	text := "is draining"
+	if !n.Ready {
+		text += ", and is not Ready: look at its kubelet"
+	}
+	if n.DrainBlocked != "" {
+		text += ": " + n.DrainBlocked
+	}
+	return text
+}
+
+// unanswered is why the node may never do what it was asked for; empty where nothing speaks for it.
+func (n *Node) unanswered() string {
+	if n.AgentDown == "" {
+		return ""
+	}
+	return ", but its node agent can't answer: " + n.AgentDown
 }
 
 func (n *Node) isDraining() bool {

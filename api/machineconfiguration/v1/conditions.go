@@ -203,8 +203,8 @@ const (
 	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave, or its
 	// nodes are still on one. Reasons: StreamEndOfLife, StreamRemoved.
 	PoolOSStreamDeprecated MachineConfigPoolConditionType = "OSStreamDeprecated"
-	// PoolRolloutDegraded is True when no further node gets what the pool should have until a
-	// person acts. Reasons: RolloutHalted, InvalidRollout.
+	// PoolRolloutDegraded is True when nodes do not get what the pool should have until a person
+	// acts. Reasons: RolloutHalted, NodesFailed, InvalidRollout.
 	PoolRolloutDegraded MachineConfigPoolConditionType = "RolloutDegraded"
 	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason:
 	// CompactCluster.
@@ -267,6 +267,9 @@ const (
 	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
 	// ReasonRolloutHalted means that as many nodes failed with an image as haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
+	// ReasonNodesFailed means that nodes failed with an image, and fewer than haltThreshold says:
+	// others get it.
+	ReasonNodesFailed = "NodesFailed"
 	// ReasonInvalidRollout means that spec.rollout can't be followed, such as for a health check
 	// that does not compile; the message says why.
 	ReasonInvalidRollout = "InvalidRollout"

@@ -411,6 +411,12 @@ type RolloutStatus struct {
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
+	// supersededStartTime is the startTime of the rollout before this one, where no node had proven
+	// its image when this one took its place. Nodes that it changed go back to what they had before
+	// it.
+	// +optional
+	SupersededStartTime *metav1.Time `json:"supersededStartTime,omitempty"`
+
 	// completionTime is when the last node was healthy with the image.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`

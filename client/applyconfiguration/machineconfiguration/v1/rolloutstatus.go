@@ -21,6 +21,10 @@ type RolloutStatusApplyConfiguration struct {
 	TargetConfiguration *string `json:"targetConfiguration,omitempty"`
 	// startTime is when the first node was asked to change.
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// supersededStartTime is the startTime of the rollout before this one, where no node had proven
+	// its image when this one took its place. Nodes that it changed go back to what they had before
+	// it.
+	SupersededStartTime *metav1.Time `json:"supersededStartTime,omitempty"`
 	// completionTime is when the last node was healthy with the image.
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 	// estimatedCompletionTime is when the last node will be updated, if the others take as long as
@@ -85,6 +89,14 @@ func (b *RolloutStatusApplyConfiguration) WithTargetConfiguration(value string) 
 // If called multiple times, the StartTime field is set to the value of the last call.
 func (b *RolloutStatusApplyConfiguration) WithStartTime(value metav1.Time) *RolloutStatusApplyConfiguration {
 	b.StartTime = &value
+	return b
+}
+
+// WithSupersededStartTime sets the SupersededStartTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SupersededStartTime field is set to the value of the last call.
+func (b *RolloutStatusApplyConfiguration) WithSupersededStartTime(value metav1.Time) *RolloutStatusApplyConfiguration {
+	b.SupersededStartTime = &value
 	return b
 }
 
