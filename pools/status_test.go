@@ -157,6 +157,36 @@ func TestConditions(t *testing.T) {
 				"Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
 			},
 		},
+		"a halted rollout": {
+			pool:  newPool("worker", wanting("x"), stoppedBy(mcfgv1.ReasonRolloutHalted, 0, 1)),
+			nodes: []*corev1.Node{newNode("a", worker, having("w")), newNode("b", worker, having("w"))}, want: rendered("x"),
+			says: []string{
+				"Degraded=True RolloutHalted RolloutDegraded: a failed", "RolloutDegraded=True RolloutHalted a failed",
+				"Ready=False RolloutHalted a failed", "Stalled=True RolloutHalted a failed",
+				"Updated=False RolloutHalted Will not update further to x: 0 of 2 nodes are updated, see RolloutDegraded",
+				"Updating=False RolloutHalted Will not update further to x: 0 of 2 nodes are updated, see RolloutDegraded",
+			},
+		},
+		"the only node went back": {
+			pool:  newPool("worker", wanting("x"), stoppedBy(mcfgv1.ReasonNodesFailed, 0, 1)),
+			nodes: []*corev1.Node{newNode("a", worker, having("w"))}, want: rendered("x"),
+			says: []string{
+				"Degraded=True NodesFailed RolloutDegraded: a failed", "RolloutDegraded=True NodesFailed a failed",
+				"Ready=False NodesFailed a failed", "Stalled=True NodesFailed a failed",
+				"Updated=False NodesFailed Will not update further to x: 0 of 1 nodes are updated, see RolloutDegraded",
+				"Updating=False NodesFailed Will not update further to x: 0 of 1 nodes are updated, see RolloutDegraded",
+			},
+		},
+		"one node went back, and another is updated": {
+			pool:  newPool("worker", wanting("x"), stoppedBy(mcfgv1.ReasonNodesFailed, 0, 1)),
+			nodes: []*corev1.Node{newNode("a", worker, having("w")), newNode("b", worker, having("w"), toX)}, want: rendered("x"),
+			says: []string{
+				"Degraded=True NodesFailed RolloutDegraded: a failed", "RolloutDegraded=True NodesFailed a failed",
+				"Ready=False NodesFailed RolloutDegraded: a failed", "Reconciling=True NodesFailed RolloutDegraded: a failed",
+				"Updated=False Progressing All nodes are updating to x: 0 of 2 nodes are updated",
+				"Updating=True Progressing All nodes are updating to x: 0 of 2 nodes are updated",
+			},
+		},
 		"another controller's trouble": {
 			pool: newPool("worker", wanting("x"), func(p *mcfgv1.MachineConfigPool) {
 				p.SetConditions([]metav1.Condition{
@@ -185,6 +215,16 @@ func TestConditions(t *testing.T) {
 			setStatus(tt.pool, facts{members: observeAll(tt.nodes...), disputed: tt.disputed, want: tt.want}, t0.Add(time.Hour))
 			rulesOf(tt.pool).Conclude(tt.pool, t0.Add(time.Hour), nil)
 			assert.Equal(t, before, tt.pool, "another look at the same changes nothing")
+		})
+	}
+}
+
+// stoppedBy has the rollout say why nodes are not updated, and how many are or failed.
+func stoppedBy(reason string, updated, failed int32) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) {
+		p.Status.Rollout = &mcfgv1.RolloutStatus{TargetConfiguration: "x", UpdatedMachineCount: updated, FailedMachineCount: failed}
+		p.SetConditions([]metav1.Condition{
+			{Type: typeRolloutDegraded, Status: "True", Reason: reason, Message: "a failed", LastTransitionTime: metav1.NewTime(t0)},
 		})
 	}
 }

@@ -45,8 +45,10 @@ func TestUpdateOfANode(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"Updated": "True Updated the node has rendered-2", "UpdateComplete": "True Updated", "NodeDegraded": "False AsExpected",
 		"UpdatePrepared": "True Staged " + nodestest.Pinned("2"), "ImagePulledFromRegistry": "True Staged " + nodestest.Pinned("2"),
-		"AppliedFiles": "True Updated", "AppliedOSImage": "True Prepared " + nodestest.Pinned("2"), "AppliedFilesAndOS": "True Prepared",
-		"UpdateExecuted": "True Prepared", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
+		"AppliedFiles": "True Updated", "AppliedOSImage": "True Updated " + nodestest.Pinned("2"), "AppliedFilesAndOS": "True Updated",
+		"UpdateExecuted": "True Updated", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
+		"Cordoned": "True Updated", "Drained": "True Updated", "Uncordoned": "True Updated",
+		"UpdatePostActionComplete": "True Updated", "Resumed": "True Updated",
 	}, w.conditions())
 
 	before := w.writes

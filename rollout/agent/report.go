@@ -150,21 +150,21 @@ func conditionsOf(s *state, done step) []condition {
 		}
 		return out
 	case actionDrain:
-		return []condition{
+		out := []condition{
 			{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdating, "the node changes to " + s.desired.Config},
 			{mcfgv1.NodeUpdateComplete, no, mcfgv1.ReasonUpdating, ""},
 			{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
 			{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
 			{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""},
-			// What follows was true of the last update.
-			{mcfgv1.NodeAppliedFiles, no, mcfgv1.ReasonUpdating, ""},
-			{mcfgv1.NodeAppliedOSImage, no, mcfgv1.ReasonUpdating, ""},
-			{mcfgv1.NodeAppliedFilesAndOS, no, mcfgv1.ReasonUpdating, ""},
-			{mcfgv1.NodeUpdateExecuted, no, mcfgv1.ReasonUpdating, ""},
-			{mcfgv1.NodeRebootedNode, no, mcfgv1.ReasonUpdating, ""},
 		}
+		for _, t := range stillToCome() {
+			out = append(out, condition{t, no, mcfgv1.ReasonUpdating, ""})
+		}
+		return out
 	case actionPrepare:
 		return []condition{
+			{mcfgv1.NodeCordoned, yes, mcfgv1.ReasonDrained, ""},
+			{mcfgv1.NodeDrained, yes, mcfgv1.ReasonDrained, ""},
 			{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonPrepared, ""},
 			{mcfgv1.NodeAppliedOSImage, yes, mcfgv1.ReasonPrepared, image},
 			{mcfgv1.NodeAppliedFilesAndOS, yes, mcfgv1.ReasonPrepared, ""},
@@ -177,6 +177,14 @@ func conditionsOf(s *state, done step) []condition {
 		return []condition{degraded(done.reason, s)}
 	default:
 		return nil
+	}
+}
+
+// stillToCome are the conditions that say of an update which has begun what was true of the last one.
+func stillToCome() []string {
+	return []string{
+		mcfgv1.NodeCordoned, mcfgv1.NodeDrained, mcfgv1.NodeAppliedFiles, mcfgv1.NodeAppliedOSImage, mcfgv1.NodeAppliedFilesAndOS,
+		mcfgv1.NodeUpdateExecuted, mcfgv1.NodeRebootedNode, mcfgv1.NodeUncordoned, mcfgv1.NodeUpdatePostActionComplete, mcfgv1.NodeResumed,
 	}
 }
 
@@ -197,10 +205,17 @@ func arrival(s *state, done step) []condition {
 	if drifted := driftReason(s); drifted != "" {
 		health = degraded(drifted, s)
 	}
-	return append(out, health,
+	drained := condition{mcfgv1.NodeDrained, no, mcfgv1.ReasonUpdated, "not needed"}
+	if strings.HasSuffix(s.desiredDrain, "-"+s.drainID()) { // in this update
+		drained.is, drained.message = yes, ""
+	}
+	cordoned, uncordoned := drained, drained
+	cordoned.conditionType, uncordoned.conditionType = mcfgv1.NodeCordoned, mcfgv1.NodeUncordoned
+	for _, t := range []string{mcfgv1.NodeAppliedFilesAndOS, mcfgv1.NodeUpdateExecuted, mcfgv1.NodeUpdatePostActionComplete, mcfgv1.NodeResumed} {
+		out = append(out, condition{t, yes, mcfgv1.ReasonUpdated, ""})
+	}
+	return append(out, health, cordoned, drained, uncordoned,
 		condition{mcfgv1.NodeAppliedOSImage, yes, mcfgv1.ReasonUpdated, string(s.goal())},
-		condition{mcfgv1.NodeAppliedFilesAndOS, yes, mcfgv1.ReasonUpdated, ""},
-		condition{mcfgv1.NodeUpdateExecuted, yes, mcfgv1.ReasonUpdated, ""},
 		condition{mcfgv1.NodeUpdated, yes, mcfgv1.ReasonUpdated, "the node has " + s.desired.Config},
 		condition{mcfgv1.NodeUpdateComplete, yes, mcfgv1.ReasonUpdated, ""})
 }

@@ -298,6 +298,7 @@ func TestRollbackTarget(t *testing.T) {
 		want nodes.Target
 	}{
 		"a node that never arrived keeps what it has": {node("n", asked, failed), nodes.Target{Config: "a", Image: node("n").CurrentImage}},
+		"a node keeps what was proven before it":      {node("n", asked, failed, func(n *plan.Node) { n.Previous = before }), before},
 		"a node that arrived has it on its disk":      {node("n", since(time.Hour, check(false, "false"))), before},
 	}
 	for name, tt := range tests {

@@ -142,6 +142,24 @@ func TestDecide(t *testing.T) {
 			})},
 			want: []string{"a: is draining: pod ns/db-0 blocked by budget db"},
 		},
+		"a drain without a kubelet says so": {
+			nodes: []plan.Node{node("a", staged, asked, down, func(n *plan.Node) { n.DesiredDrain = "drain-x" })},
+			want:  []string{"a: is draining, and is not Ready: look at its kubelet"},
+		},
+		"an agent that does not run is named": {
+			nodes: []plan.Node{
+				node("a", asked, func(n *plan.Node) { n.AgentDown = "pod x is not Ready" }),
+				node("b", func(n *plan.Node) { n.StageImage, n.AgentDown = to().Image, "pod y is not Ready" }),
+			},
+			want: []string{
+				"a: is changing, but its node agent can't answer: pod x is not Ready",
+				"b: stages the image, but its node agent can't answer: pod y is not Ready",
+			},
+		},
+		"a node that was told to go back has not gone": {
+			nodes: []plan.Node{node("a", wentBack, failed, func(n *plan.Node) { n.Reason = "no disk" })},
+			want:  []string{"a: goes back, because it failed: no disk"},
+		},
 		"two may be away at once": {
 			pool:  pool("worker", unavailable("2")),
 			nodes: []plan.Node{node("a", staged), node("b", staged), node("c", staged)},
@@ -437,6 +455,46 @@ func TestSummary(t *testing.T) {
 			assert.Equal(t, tt.waiting, tt.plan.WaitingFor())
 		})
 	}
+}
+
+func TestLongSummaries(t *testing.T) {
+	t.Parallel()
+	const long = "the update of a node with a name that is longer than it has to be did not end as it should have"
+	tests := map[string]struct{ reason, want string }{
+		"the cause is whole": {
+			"its update failed: " + long + ": writing /etc/motd: no space left on device",
+			"0/1 updated, a: ... writing /etc/motd: no space left on device",
+		},
+		"as much as fits comes before the cause": {
+			long + ": applying: writing /etc/motd: no space left on device",
+			"0/1 updated, a: ... applying: writing /etc/motd: no space left on device",
+		},
+		"a cause that is too long is cut between words": {
+			long + ": " + long + ", and this is how it ends",
+			"0/1 updated, a: ... the update of a node with a name ... it has to be did not end as it should have, and this is how it ends",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Plan{Total: 1, Holds: []plan.Hold{{Node: "a", Reason: tt.reason}}}
+			assert.Equal(t, tt.want, p.Summary())
+			assert.LessOrEqual(t, len(p.Summary()), 128)
+		})
+	}
+}
+
+func TestSummaryOfAHaltedRollout(t *testing.T) {
+	t.Parallel()
+	p := plan.Decide(plan.Input{
+		Pool: rolling(mcfgv1.RolloutSpec{Canary: canary(1)}), Target: to(), Image: to().Image, Now: t0, Started: t0,
+		Nodes: []plan.Node{node("a", staged), node("b", wentBack)},
+	})
+	assert.Equal(t, "halted, 0/2 updated, b: went back, because it failed: no disk", p.Summary())
+	p = plan.Decide(plan.Input{
+		Pool: pool("worker"), Target: to(), Image: to().Image, Hold: "check Ready: it is in quarantine", Quarantined: true, Nodes: many(1, staged),
+	})
+	assert.Equal(t, "halted, 0/1 updated, n0: check Ready: it is in quarantine", p.Summary())
 }
 
 func TestTextsFitTheirFields(t *testing.T) {

@@ -20,10 +20,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
 // +kubebuilder:printcolumn:name=UpdatePrepared,JSONPath=.status.conditions[?(@.type=="UpdatePrepared")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=UpdateExecuted,JSONPath=.status.conditions[?(@.type=="UpdateExecuted")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=UpdatePostActionComplete,JSONPath=.status.conditions[?(@.type=="UpdatePostActionComplete")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=UpdateComplete,JSONPath=.status.conditions[?(@.type=="UpdateComplete")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Resumed,JSONPath=.status.conditions[?(@.type=="Resumed")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=UpdatedFilesAndOS,JSONPath=.status.conditions[?(@.type=="AppliedFilesAndOS")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=CordonedNode,JSONPath=.status.conditions[?(@.type=="Cordoned")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=DrainedNode,JSONPath=.status.conditions[?(@.type=="Drained")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=RebootedNode,JSONPath=.status.conditions[?(@.type=="RebootedNode")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=UncordonedNode,JSONPath=.status.conditions[?(@.type=="Uncordoned")].status,type=string,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.node.name",message="spec.node.name should match metadata.name"
 type MachineConfigNode struct {
 	metav1.TypeMeta `json:",inline"`
