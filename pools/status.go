@@ -57,8 +57,8 @@ func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
 	return append(out, status.Rule{Type: typeImageBuildDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
 }
 
-// stopped is the reason why no further node is updated until a person acts: the rollout is halted, or
-// all nodes that are left failed. It is empty while others are updated.
+// stopped is the reason why no further node is updated until a person acts: the rollout is halted,
+// or all nodes that are left failed. It is empty while others are updated.
 func stopped(pool *mcfgv1.MachineConfigPool, conditions []metav1.Condition) string {
 	c, r := status.Find(conditions, typeRolloutDegraded), pool.Status.Rollout
 	if c == nil || c.Status != metav1.ConditionTrue || r == nil {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// agentPatience is how long a node may leave a request unanswered before it is looked whether its
-	// agent runs, and agentInterval the time until that is looked at again: nothing watches it.
+	// agentPatience is how long a node may leave a request unanswered before it is looked whether
+	// its agent runs, and agentInterval the time until that is looked at again: nothing watches it.
 	agentPatience = 2 * time.Minute
 	agentInterval = time.Minute
 )
 
-// gatherAgents finds out which nodes that answer nothing have no agent that runs. Where no pod of an
-// agent is seen, nodes have another agent than Layerwright's.
+// gatherAgents finds out which nodes that answer nothing have no agent that runs. Where no pod of
+// an agent is seen, nodes have another agent than Layerwright's.
 func (r *Reconciler) gatherAgents(ctx context.Context, s *scope) error {
 	now, isOverdue := r.clock.Now(), false
 	for i := range s.members {

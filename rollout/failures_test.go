@@ -54,8 +54,8 @@ func TestOneFailedNodeIsACondition(t *testing.T) {
 	assert.Contains(t, c.Message, "1 of 1 nodes failed with rendered-2 and image 222222222222: a: disk full")
 }
 
-// TestNodeGoesBackToWhatWasProven is about an image that takes the place of one whose canary has not
-// soaked.
+// TestNodeGoesBackToWhatWasProven is about an image that takes the place of one whose canary has
+// not soaked.
 func TestNodeGoesBackToWhatWasProven(t *testing.T) {
 	t.Parallel()
 	canary := func(p *mcfgv1.MachineConfigPool) {

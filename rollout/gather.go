@@ -18,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
@@ -76,6 +77,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	}
 	if s.wanted.Layer != nil && !s.wanted.Layer.DeletionTimestamp.IsZero() {
 		s.wanted.Layer = nil
+	}
+	if s.wanted.Layer != nil {
+		s.wanted.ImageNames = names.MachineOSImages(s.pool.Name, string(s.wanted.Layer.Status.CurrentImagePullSpec))
 	}
 	if s.wanted.Layer != nil && s.wanted.Layer.Status.MachineOSBuild != nil {
 		if s.wanted.Build, err = get(ctx, r.client, s.wanted.Layer.Status.MachineOSBuild.Name, &mcfgv1.MachineOSBuild{}); err != nil {

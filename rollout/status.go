@@ -60,9 +60,9 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	pool.SetConditions(conditions)
 }
 
-// superseded is the start of a rollout that another one takes the place of, before its canaries have
-// soaked, or a node was healthy where the pool has none. One in which no node was told to change
-// leaves that of the rollout before.
+// superseded is the start of a rollout that another one takes the place of, before its canaries
+// have soaked, or a node was healthy where the pool has none. One in which no node was told to
+// change leaves that of the rollout before.
 func superseded(r *mcfgv1.RolloutStatus, pool *mcfgv1.MachineConfigPool, now time.Time) *metav1.Time {
 	hasCanary := pool.Spec.Rollout != nil && pool.Spec.Rollout.Canary != nil
 	hasSoaked := r.CanarySoakEndTime != nil && !now.Before(r.CanarySoakEndTime.Time)

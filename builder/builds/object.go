@@ -16,7 +16,6 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
@@ -54,7 +53,7 @@ func (s *scope) ensureImage(ctx context.Context, result *imageResult) (*mcfgv1al
 		return nil, fmt.Errorf("setting the pool of the MachineOSImage of %q: %w", pinned, err)
 	}
 	wanted := image.DeepCopy()
-	for _, image.Name = range names.MachineOSImages(s.pool(), string(pinned)) {
+	for _, image.Name = range owner.ImageNames(s.pool(), pinned) {
 		err := s.options.Client.Create(ctx, image)
 		if apierrors.IsAlreadyExists(err) {
 			err = s.options.Client.Get(ctx, client.ObjectKeyFromObject(image), image)

@@ -11,7 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -68,7 +68,7 @@ func verdictOf(s *scope) *verdict {
 // image, or say that the same build made them: another MachineOSConfig's, which asks for another
 // test, and what the build had made before it was made again.
 func wantedImage(s *scope) *mcfgv1alpha1.MachineOSImage {
-	named := names.MachineOSImages(s.config.Spec.MachineConfigPool.Name, string(s.build.Status.DigestedImagePushSpec))
+	named := owner.ImageNames(s.config.Spec.MachineConfigPool.Name, s.build.Status.DigestedImagePushSpec)
 	for i := range s.images {
 		image := &s.images[i]
 		if slices.Contains(named, image.Name) && image.Spec.PullSpec == s.build.Status.DigestedImagePushSpec && metav1.IsControlledBy(image, s.config) {

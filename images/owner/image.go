@@ -11,9 +11,14 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
+// ImageNames are the names that the object of an image may have.
+func ImageNames(pool string, pinned mcfgv1.ImageDigestFormat) []string {
+	return names.MachineOSImages(pool, string(pinned))
+}
+
 // ImageObject is the object of an image; nil where there is none.
 func ImageObject(ctx context.Context, from client.Reader, pool string, pinned mcfgv1.ImageDigestFormat) (*mcfgv1alpha1.MachineOSImage, error) {
-	for _, name := range names.MachineOSImages(pool, string(pinned)) {
+	for _, name := range ImageNames(pool, pinned) {
 		image := &mcfgv1alpha1.MachineOSImage{}
 		err := from.Get(ctx, client.ObjectKey{Name: name}, image)
 		if client.IgnoreNotFound(err) != nil {

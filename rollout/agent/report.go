@@ -180,7 +180,8 @@ func conditionsOf(s *state, done step) []condition {
 	}
 }
 
-// stillToCome are the conditions that say of an update which has begun what was true of the last one.
+// stillToCome are the conditions that say of an update which has begun what was true of the last
+// one.
 func stillToCome() []string {
 	return []string{
 		mcfgv1.NodeCordoned, mcfgv1.NodeDrained, mcfgv1.NodeAppliedFiles, mcfgv1.NodeAppliedOSImage, mcfgv1.NodeAppliedFilesAndOS,

@@ -103,9 +103,9 @@ type decision struct {
 	plan  Plan
 	// verdicts are what the nodes prove about the target, in the order of Nodes.
 	verdicts []verdict
-	// room is how many nodes may still become unavailable, and spare how many if nodes that are only
-	// degraded are not counted. slots is how many may still begin to stage, and unprovenRoom how
-	// many may still try the target before others have proven it.
+	// room is how many nodes may still become unavailable, and spare how many if nodes that are
+	// only degraded are not counted. slots is how many may still begin to stage, and unprovenRoom
+	// how many may still try the target before others have proven it.
 	room, spare, slots, unprovenRoom int
 	background                       bool
 	// first are the canaries; soaking is why the others have to wait for them, empty where they may

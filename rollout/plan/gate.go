@@ -10,7 +10,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/nodes"
 )
 
@@ -53,6 +52,8 @@ type Wanted struct {
 	Build *mcfgv1.MachineOSBuild
 	// Images are all MachineOSImages.
 	Images []mcfgv1alpha1.MachineOSImage
+	// ImageNames are the names that builds give the object of the newest image.
+	ImageNames []string
 	// Architectures are those of the pool's nodes.
 	Architectures []mcfgv1.Architecture
 	// Kubelets are the versions of kubelets by the image that their nodes run. Nothing else tells
@@ -137,15 +138,14 @@ func (w *Wanted) newest() Verdict {
 	return v
 }
 
-// imageOf is the MachineOSImage of an image; nil where there is none. Others than its build may have
-// made objects of the same image: the one whose name builds give comes first.
+// imageOf is the MachineOSImage of an image; nil where there is none. Others than its build may
+// have made objects of the same image: the one whose name builds give comes first.
 func (w *Wanted) imageOf(spec mcfgv1.ImageDigestFormat) *mcfgv1alpha1.MachineOSImage {
-	builds := names.MachineOSImages(w.Pool.Name, string(spec))
 	var found *mcfgv1alpha1.MachineOSImage
 	for i := range w.Images {
 		image := &w.Images[i]
 		isOf := image.Spec.PullSpec == spec && image.Spec.MachineConfigPool == w.Pool.Name
-		if isOf && (found == nil || slices.Contains(builds, image.Name)) {
+		if isOf && (found == nil || slices.Contains(w.ImageNames, image.Name)) {
 			found = image
 		}
 	}

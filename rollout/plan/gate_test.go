@@ -8,7 +8,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/plan"
@@ -87,7 +86,7 @@ func TestGate(t *testing.T) {
 		},
 		"a second object of the image holds nothing": {
 			change: func(w *plan.Wanted) {
-				w.Images[1].Name = names.MachineOSImage("worker", string(digest("2").Digest()))
+				w.ImageNames = []string{"new"}
 				w.Images = append([]mcfgv1alpha1.MachineOSImage{image("copy", "2", "a")}, append(w.Images, image("z", "2", "a"))...)
 			},
 			want: plan.Verdict{Target: newest, Image: newest.Image},

@@ -24,8 +24,9 @@ type Window struct {
 }
 
 // Windows says which of the windows is open now, or which opens next. A window opens on each of its
-// days at its start by the clock of its time zone, or when clocks are put forward over it, and stays
-// open for its duration, also when clocks change meanwhile. Of several open windows the one that closes last is named.
+// days at its start by the clock of its time zone, or when clocks are put forward over it, and
+// stays open for its duration, also when clocks change meanwhile. Of several open windows the one
+// that closes last is named.
 func Windows(windows []mcfgv1.RolloutWindow, now time.Time) Window {
 	if len(windows) == 0 {
 		return Window{Open: true}

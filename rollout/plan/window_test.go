@@ -93,8 +93,8 @@ func TestWindowsOpenOnceADay(t *testing.T) {
 	assert.Equal(t, 365*6, open, "each time for 30 minutes")
 }
 
-// TestWindowsWhenClocksChange holds for all changes of clocks of some years that a window opens when
-// clocks first show its start or more, on its day, and not before.
+// TestWindowsWhenClocksChange holds for all changes of clocks of some years that a window opens
+// when clocks first show its start or more, on its day, and not before.
 func TestWindowsWhenClocksChange(t *testing.T) {
 	t.Parallel()
 	const step = 30 * time.Minute
