@@ -16,19 +16,27 @@ const (
 	// its agent runs, and agentInterval the time until that is looked at again: nothing watches it.
 	agentPatience = 2 * time.Minute
 	agentInterval = time.Minute
+	// maxAgents is how many agents are looked at in one reconcile.
+	maxAgents = 16
 )
 
-// gatherAgents finds out which nodes that answer nothing have no agent that runs. Where no pod of
-// an agent is seen, nodes have another agent than Layerwright's.
+// gatherAgents finds out which nodes that answer nothing have no agent that runs.
 func (r *Reconciler) gatherAgents(ctx context.Context, s *scope) error {
-	now, isOverdue := r.clock.Now(), false
+	asked := 0
 	for i := range s.members {
-		since := r.transitions[s.members[i].Name].asked
+		m := &s.members[i]
+		since := r.transitions[m.Name].asked
 		if since.IsZero() {
 			continue
 		}
-		left := since.Add(agentPatience).Sub(now)
-		isOverdue = isOverdue || left <= 0
+		left := since.Add(agentPatience).Sub(r.clock.Now())
+		if left <= 0 && asked < maxAgents {
+			asked++
+			var err error
+			if m.AgentDown, err = r.agentDown(ctx, m.Name); err != nil {
+				return err
+			}
+		}
 		if left <= 0 {
 			left = agentInterval
 		}
@@ -36,39 +44,29 @@ func (r *Reconciler) gatherAgents(ctx context.Context, s *scope) error {
 			s.agentsAfter = left
 		}
 	}
-	if !isOverdue {
-		return nil
-	}
-	var pods corev1.PodList
-	labels := client.MatchingLabels{"app.kubernetes.io/component": "agent"}
-	if err := r.reader.List(ctx, &pods, client.InNamespace(r.options.Namespace), labels); err != nil {
-		return fmt.Errorf("listing pods of node agents: %w", err)
-	}
-	if len(pods.Items) == 0 {
-		return nil
-	}
-	byNode := map[string]*corev1.Pod{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if byNode[pod.Spec.NodeName] == nil || isReady(pod) {
-			byNode[pod.Spec.NodeName] = pod
-		}
-	}
-	for i := range s.members {
-		m := &s.members[i]
-		pod, since := byNode[m.Name], r.transitions[m.Name].asked
-		switch {
-		case since.IsZero() || now.Sub(since) < agentPatience:
-		case pod == nil:
-			m.AgentDown = "it has no pod on the node"
-		case !isReady(pod):
-			m.AgentDown = "pod " + pod.Name + " is not Ready"
-		}
-	}
 	return nil
 }
 
+// agentDown is why the agent of a node does not run, in words; empty where it does.
+func (r *Reconciler) agentDown(ctx context.Context, node string) (string, error) {
+	var pods corev1.PodList
+	err := r.reader.List(ctx, &pods, client.InNamespace(r.options.Namespace),
+		client.MatchingLabels{"app.kubernetes.io/component": "agent"}, client.MatchingFields{"spec.nodeName": node})
+	if err != nil {
+		return "", fmt.Errorf("listing pods of the agent on Node %q: %w", node, err)
+	}
+	why := "it has no pod on the node"
+	for i := range pods.Items {
+		if isReady(&pods.Items[i]) {
+			return "", nil
+		}
+		why = "pod " + pods.Items[i].Name + " is not Ready"
+	}
+	return why, nil
+}
+
 // awaitsAgent reports whether a node was asked for something that its agent has not answered.
+// OpenShift's agent stages nothing, and is not looked at.
 func awaitsAgent(n *plan.Node) bool {
 	stages := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage && n.StageError == ""
 	return n.Ready && n.Stages && (stages || n.IsMoving() && !n.IsAtWork())

@@ -133,6 +133,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}, &mcfgv1alpha1.MachineOSImage{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(client.Object) []string { return nil }).Build()
 	w.restart()
 	return w

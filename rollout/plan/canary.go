@@ -65,7 +65,8 @@ func (d *decision) canaries() []string {
 // keep the others waiting. A file that was edited on a node stays as it is, so that the node stays
 // degraded.
 func (n *Node) isAble() bool {
-	return n.HasAgent() && !n.Deleting && n.IsHealthy() && !n.IsDegraded()
+	canStage := n.StageError == "" && n.AgentDown == ""
+	return n.HasAgent() && !n.Deleting && n.IsHealthy() && !n.IsDegraded() && canStage
 }
 
 // hasBegun reports whether a node was ever told to take the target.

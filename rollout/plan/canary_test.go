@@ -98,6 +98,11 @@ func TestDecideJudges(t *testing.T) {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: append(many(1, staged, failed), node("z", staged)),
 			want: []string{"Update z: it has a slot", "n0: " + canaries + "z"},
 		},
+		"a node that can stage is a canary before one that can't": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1)},
+			nodes:   append(many(1, func(n *plan.Node) { n.StageImage, n.StageError = to().Image, "disk full" }), node("z", staged)),
+			want:    []string{"Update z: it has a slot", "n0: can't stage the image: disk full"},
+		},
 		"a degraded node is a canary where there is no other": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: many(1, staged, failed),
 			want: []string{"Update n0: it has a slot"},

@@ -141,8 +141,8 @@ func (d *decision) unstage(n *Node) {
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and
-// takes no slot from nodes that could pull; neither does one that is not Ready.
+// takes no slot from nodes that could pull; neither does one that is not Ready or has no agent.
 func (n *Node) isStaging() bool {
 	isAsked := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage
-	return isAsked && n.StageError == "" && n.Ready
+	return isAsked && n.StageError == "" && n.AgentDown == "" && n.Ready
 }
