@@ -83,7 +83,7 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 		return err
 	}
 	defer unlock()
-	if gone, err := k.isRemoved(ctx, image); err != nil || gone {
+	if err := k.checkKept(ctx, image); err != nil {
 		return err
 	}
 	begin := k.clock.Now()

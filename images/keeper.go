@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -94,18 +93,18 @@ func (k *Keeper) Lock(ctx context.Context, image string) (unlock func(), err err
 	return k.signings.lock(ctx, image)
 }
 
-// isRemoved reports whether an image was removed, or is being removed, since it was read: who waits
-// for it comes after retention.
-func (k *Keeper) isRemoved(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+// checkKept fails for an image that was removed, or is being removed, since it was read: who waits
+// for it comes after retention, and has nothing to say of it.
+func (k *Keeper) checkKept(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
 	now := &mcfgv1alpha1.MachineOSImage{}
 	err := k.reader.Get(ctx, client.ObjectKeyFromObject(image), now)
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+	case err != nil || now.UID != image.UID || !now.DeletionTimestamp.IsZero():
+		return fmt.Errorf("MachineOSImage %q was removed meanwhile", image.Name)
 	}
-	if err != nil {
-		return false, fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
-	}
-	return now.UID != image.UID || !now.DeletionTimestamp.IsZero(), nil
+	return nil
 }
 
 // noted does something with what the registry has about an image. Each thing has a note of its own:

@@ -52,7 +52,7 @@ func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image
 		return err
 	}
 	defer unlock()
-	if gone, err := k.isRemoved(ctx, image); err != nil || gone {
+	if err := k.checkKept(ctx, image); err != nil {
 		return err
 	}
 	begin := k.clock.Now()
