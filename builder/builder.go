@@ -145,7 +145,8 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 	})
 	b.configs = configs.New(configs.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Builds: b.builds, HasBackend: o.Backends.Has,
-		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, SlowAfter: o.SlowAfter, Metrics: o.Metrics,
+		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Enforces: o.AcceptBase,
+		SlowAfter: o.SlowAfter, Metrics: o.Metrics,
 	})
 	b.trials = trials.New(trials.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Remover: removes, InWork: o.InWork,

@@ -30,7 +30,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -193,7 +192,7 @@ func (o *openShift) nodePolicy() string {
 		return ""
 	}
 	require.NoError(o.t, err)
-	files, err := enforcement.FilesOf(mc)
+	files, err := signaturepolicy.FilesOf(mc)
 	require.NoError(o.t, err)
 	require.Contains(o.t, files, signaturepolicy.PolicyPath)
 	return string(files[signaturepolicy.PolicyPath])

@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
 )
@@ -60,7 +61,7 @@ func (w *world) policyText(t *testing.T) string {
 	if client.IgnoreNotFound(w.Get(t.Context(), client.ObjectKey{Name: policyName}, mc)) != nil || mc.Name == "" {
 		return ""
 	}
-	files, err := enforcement.FilesOf(mc)
+	files, err := signaturepolicy.FilesOf(mc)
 	require.NoError(t, err)
 	require.Contains(t, files, "/etc/containers/policy.json")
 	return string(files["/etc/containers/policy.json"])
@@ -152,7 +153,7 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 	}{
 		"no JSON":              {ownPolicy("50-policy", inBase64("{")), "reading /etc/containers/policy.json"},
 		"by URL":               {ownPolicy("50-policy", `https://example.com/policy.json","verification":{"hash":"sha256-`+strings.Repeat("0", 64)+`"},"compression":"`), `MachineConfig "50-policy": file "/etc/containers/policy.json": it is by URL`},
-		"behind ours":          {ownPolicy("99-zz-policy", inBase64(`{"default":[{"type":"reject"}]}`)), `its name sorts behind that; rename it`},
+		"behind ours":          {ownPolicy("99-zz-policy", inBase64(`{"default":[{"type":"reject"}]}`)), `rename it, so that its name sorts before`},
 		"one that is not ours": {ownPolicy(policyName, inBase64(`{"default":[{"type":"reject"}]}`)), "was made by someone else; remove it"},
 	}
 	for name, tt := range tests {
@@ -161,12 +162,45 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 			w := layered(t, "worker")
 			w.selecting()
 			w.add(firstKey().secret(), tt.own)
-			require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing)))
+			b := w.builder(w.signing, w.enforcing)
+			require.NoError(t, w.reconcilePolicy(b))
 			told := strings.Join(w.told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
+
+			w.settle(b)
+			assert.Contains(t, w.says("worker", status.Stalled), "True InvalidMachineConfig nodes are not made to require signatures: ")
+			assert.Contains(t, w.says("worker", mcfgv1.ConfigSignaturesEnforced), tt.want)
+			w.remove(tt.own)
+			require.NoError(t, w.reconcilePolicy(b))
+			w.settle(b)
+			assert.Equal(t, "True AsExpected", w.says("worker", mcfgv1.ConfigSignaturesEnforced))
+			assert.Contains(t, w.says("worker", status.Ready), "True")
 		})
 	}
+}
+
+// TestPolicyOfACustomPool has a pool beside worker, whose name sorts before it: it selects the
+// worker's signature policy too, and its own wins.
+func TestPolicyOfACustomPool(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "infra")
+	edit(w, &mcfgv1.MachineConfigPool{}, "infra", func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: mcfgv1.LabelRole, Operator: metav1.LabelSelectorOpIn, Values: []string{"worker", "infra"}},
+		}}
+	})
+	w.add(firstKey().secret(), ownPolicy(policyName, inBase64(strict)))
+	b := w.builder(w.signing, w.enforcing)
+	_, err := w.reconcileConfig(b, "infra")
+	require.NoError(t, err)
+	_, err = b.policies.Reconcile(t.Context(), request("infra"))
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(w.told(), "\n"), "SignaturePolicyFailed")
+	files, err := signaturepolicy.FilesOf(read(w, &mcfgv1.MachineConfig{}, "99-infra-layerwright-signature-policy"))
+	require.NoError(t, err)
+	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), w.registry.host+"/host/os")
+	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), "quay.io/ours", "the worker's is kept")
 }
 
 func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
@@ -242,7 +276,7 @@ func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
 	require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing)))
 	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
-	files, err := enforcement.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
+	files, err := signaturepolicy.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
 	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
 	assert.Contains(t, string(registries), "quay.io/base:", "no one replaces this one")

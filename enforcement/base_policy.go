@@ -44,13 +44,13 @@ type basePolicy struct {
 // other so that nodes accept less than everything. The other files of registries.d are among them.
 func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy.Files, error) {
 	hasAll := true
-	for _, path := range policyPaths {
-		if _, has := e.existing.files[path]; !has {
+	for _, path := range signaturepolicy.Paths() {
+		if _, has := e.existing.Files[path]; !has {
 			hasAll = false
 		}
 	}
 	if hasAll {
-		return e.existing.files, nil
+		return e.existing.Files, nil
 	}
 	base, pull := r.options.Bases(e.config.Name)
 	if base == nil {
@@ -65,7 +65,7 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 	}
 	files := signaturepolicy.Files{}
 	maps.Copy(files, ofBase)
-	maps.Copy(files, e.existing.files)
+	maps.Copy(files, e.existing.Files)
 	return files, nil
 }
 
@@ -91,7 +91,7 @@ func (b *basePolicies) read(config string, base *preflight.Base, read func(*pref
 				first[path] = text
 			}
 		}
-		for _, path := range policyPaths {
+		for _, path := range signaturepolicy.Paths() {
 			if !bytes.Equal(first[path], files[path]) {
 				return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
 					"the OS image %q has another %s for %s than for %s; put one into a MachineConfig of the pool",

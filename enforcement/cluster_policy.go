@@ -162,7 +162,7 @@ func (r *Reconciler) ensureRemaining(
 	for _, one := range e.accepted.All() {
 		_, isSaid := said[one.Name]
 		isOwn := one.Name == e.accepted.Own.Name
-		if isSaid && ours != nil && !signaturepolicy.Enforce(e.existing.files, one) && (isOwn || signaturepolicy.Says(ours[signaturepolicy.PolicyPath], one)) {
+		if isSaid && ours != nil && !signaturepolicy.Enforce(e.existing.Files, one) && (isOwn || signaturepolicy.Says(ours[signaturepolicy.PolicyPath], one)) {
 			needed = append(needed, one)
 		}
 	}
@@ -185,7 +185,7 @@ func (e *enforcement) ours() signaturepolicy.Files {
 	if e.existing.ours == nil || !metav1.IsControlledBy(e.existing.ours, e.config) {
 		return nil
 	}
-	files, err := FilesOf(e.existing.ours)
+	files, err := signaturepolicy.FilesOf(e.existing.ours)
 	if err != nil || files == nil {
 		files = signaturepolicy.Files{} // someone edited it, and it is put right
 	}
@@ -196,7 +196,7 @@ func (e *enforcement) ours() signaturepolicy.Files {
 func (r *Reconciler) overdue(e *enforcement, said map[string]*unstructured.Unstructured) error {
 	for _, one := range e.accepted.All() {
 		found := said[one.Name]
-		if found == nil || signaturepolicy.Enforce(e.existing.files, one) {
+		if found == nil || signaturepolicy.Enforce(e.existing.Files, one) {
 			continue
 		}
 		if created := found.GetCreationTimestamp(); !created.IsZero() && r.clock.Since(created.Time) > overdue {

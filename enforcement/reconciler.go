@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -101,12 +100,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // what it owns goes with it
 	}
 	err := r.ensurePolicy(ctx, config)
-	if fault.IsTerminal(err) {
-		r.events.Publish(config, events.SignaturePolicyFailed(fault.Message(err)))
-		ctrl.LoggerFrom(ctx).Info("No signature policy", "reason", fault.Reason(err), "message", fault.Message(err))
-		return ctrl.Result{RequeueAfter: recheckTrust}, nil
+	return status.Result(ctrl.Result{RequeueAfter: recheckTrust}, r.report(ctx, config, err))
+}
+
+// report says in the condition SignaturesEnforced how it ended. What is tried again, or waits,
+// leaves the condition as it is.
+func (r *Reconciler) report(ctx context.Context, config *mcfgv1.MachineOSConfig, err error) error {
+	is := metav1.Condition{Type: mcfgv1.ConfigSignaturesEnforced, Status: metav1.ConditionTrue, Reason: mcfgv1.ReasonAsExpected}
+	switch {
+	case fault.IsTerminal(err):
+		is.Status, is.Reason, is.Message = metav1.ConditionFalse, fault.Reason(err), fault.Message(err)
+		r.events.Publish(config, events.SignaturePolicyFailed(is.Message))
+		ctrl.LoggerFrom(ctx).Info("No signature policy", "reason", is.Reason, "message", is.Message)
+	case err != nil:
+		return err
 	}
-	return status.Result(ctrl.Result{RequeueAfter: recheckTrust}, err)
+	patch := status.NewPatcher(r.client, config, status.Owning(is.Type), status.KeepGeneration())
+	conditions := config.GetConditions()
+	status.Set(&conditions, status.NotBefore(r.clock.Now(), conditions), is)
+	config.SetConditions(conditions)
+	_, err = patch.Finish(ctx, config, ctrl.Result{}, nil)
+	return err
 }
 
 func (r *Reconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
@@ -181,12 +195,9 @@ func accepting(repository string, trusted sign.Trusted) signaturepolicy.Reposito
 	return out
 }
 
-// configured is what a pool's MachineConfigs say of what its nodes accept, without ours.
+// configured is what a pool's MachineConfigs say of what its nodes accept.
 type configured struct {
-	// files are the last of each path, with the other files of registries.d.
-	files signaturepolicy.Files
-	// behind are MachineConfigs that win over ours, by path.
-	behind map[string]string
+	*signaturepolicy.Configured
 	// ours is the MachineConfig that this controller, or someone else, made under our name; nil
 	// where there is none.
 	ours *mcfgv1.MachineConfig
@@ -208,84 +219,28 @@ func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigP
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	name := signaturepolicy.MachineConfigName(pool.Name)
-	out := &configured{files: signaturepolicy.Files{}, behind: map[string]string{}}
-	if i := indexOf(all, name); i >= 0 {
-		out.ours = all[i]
+	there, err := signaturepolicy.Read(pool.Name, selected)
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	for _, mc := range selected {
-		if mc.Name == name {
-			out.isSelected = true
-			continue
-		}
-		files, err := FilesOf(mc)
-		if err != nil {
-			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-		}
-		for path, text := range files {
-			out.files[path] = text
-			if mc.Name > name {
-				out.behind[path] = mc.Name
-			}
-		}
+	out := &configured{Configured: there}
+	isOurs := func(mc *mcfgv1.MachineConfig) bool { return mc.Name == signaturepolicy.MachineConfigName(pool.Name) }
+	if i := slices.IndexFunc(all, isOurs); i >= 0 {
+		out.ours, out.isSelected = all[i], slices.ContainsFunc(selected, isOurs)
 	}
 	return out, nil
 }
 
-var policyPaths = []string{signaturepolicy.PolicyPath, signaturepolicy.RegistryPath}
-
 // inTheWay is what keeps our MachineConfig from coming to nodes.
 func (c *configured) inTheWay(pool *mcfgv1.MachineConfigPool) error {
-	ours := signaturepolicy.MachineConfigName(pool.Name)
-	for _, path := range policyPaths {
-		if behind := c.behind[path]; behind != "" {
-			return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
-				"MachineConfig %q has %s and wins over %q, because its name sorts behind that; rename it", behind, path, ours))
-		}
+	if err := c.InTheWay(); err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
 	if c.ours != nil && !c.isSelected {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
-			"spec.machineConfigSelector of the pool %q does not select MachineConfig %q; let it select the role %q", pool.Name, ours, pool.Name))
+			"spec.machineConfigSelector of the pool %q does not select MachineConfig %q; let it select the role %q", pool.Name, c.ours.Name, pool.Name))
 	}
 	return nil
-}
-
-func indexOf(all []*mcfgv1.MachineConfig, name string) int {
-	for i, mc := range all {
-		if mc.Name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-// FilesOf are the files of a MachineConfig that say something of signatures.
-func FilesOf(mc *mcfgv1.MachineConfig) (signaturepolicy.Files, error) {
-	raw := mc.Spec.Config.Raw
-	if !bytes.Contains(raw, []byte(signaturepolicy.PolicyPath)) && !bytes.Contains(raw, []byte(signaturepolicy.RegistriesDir)) &&
-		!bytes.Contains(raw, []byte(`\/`)) { // parsing all is work
-		return nil, nil
-	}
-	config, err := machineconfigs.Parse(mc)
-	if err != nil {
-		return nil, err
-	}
-	files := signaturepolicy.Files{}
-	for i := range config.Ignition.Storage.Files {
-		file := &config.Ignition.Storage.Files[i]
-		if !slices.Contains(policyPaths, file.Path) && !signaturepolicy.IsRegistries(file.Path) {
-			continue
-		}
-		text, remote, err := machineconfigs.DecodeContents(file.Contents)
-		if err == nil && remote {
-			err = errors.New("it is by URL, and can't be joined with what signatures need; give it as data")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, file.Path, err)
-		}
-		files[file.Path] = text
-	}
-	return files, nil
 }
 
 // ensureMachineConfig creates the MachineConfig, or makes it as it should be, and reports whether

@@ -112,19 +112,23 @@ func readSources(configs []*mcfgv1.MachineConfig) (sources, error) {
 	if err := joinErrors(append(found, read.checkSize()...)); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(read, func(a, b source) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(read, func(a, b source) int { return JoinOrder(a.object, b.object) })
 	return read, nil
 }
 
+// JoinOrder compares two MachineConfigs of a pool by the order in which Render joins them: where
+// both say the same thing differently, the later one wins.
+func JoinOrder(a, b *mcfgv1.MachineConfig) int {
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
+}
+
 // rank is the group of MachineConfigs that one is joined with: the lowest is joined first.
-func (s source) rank() int {
+func rank(mc *mcfgv1.MachineConfig) int {
 	rank := 0
-	if !s.isWorker() {
+	if !isWorker(mc) {
 		rank++
 	}
-	if _, isOfStream := s.object.Labels[mcfgv1.LabelOSStream]; isOfStream {
+	if _, isOfStream := mc.Labels[mcfgv1.LabelOSStream]; isOfStream {
 		rank += 2
 	}
 	return rank
@@ -162,7 +166,9 @@ func (s sources) checkSize() []*Error {
 		fmt.Errorf("with those of the pool's other MachineConfigs, %w", errTooMuch))}
 }
 
-func (s source) isWorker() bool { return s.object.Labels[mcfgv1.LabelRole] == mcfgv1.PoolWorker }
+func isWorker(mc *mcfgv1.MachineConfig) bool {
+	return mc.Labels[mcfgv1.LabelRole] == mcfgv1.PoolWorker
+}
 
 // joinSpec joins everything but spec.config.
 func (s sources) joinSpec(images Images) (mcfgv1.MachineConfigSpec, []*Error) {

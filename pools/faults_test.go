@@ -19,6 +19,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
 func TestRetentionContinuesAfterErrors(t *testing.T) {
@@ -287,4 +288,29 @@ func TestForeignConditionsStay(t *testing.T) {
 	assert.True(t, pool.Status.Conditions[0].LastTransitionTime.Equal(&got.Status.Conditions[0].LastTransitionTime))
 	assert.Equal(t, pool.Status.OSImagePullSpec, got.Status.OSImagePullSpec)
 	assert.Contains(t, w.condition("worker", "Degraded"), "True Because ImageBuildDegraded")
+}
+
+// TestSignaturePolicyIsKept has a MachineConfig that takes the signature policy from nodes.
+func TestSignaturePolicyIsKept(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{
+		Name: "registry.example.com/os/worker", Keys: [][]byte{[]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")},
+	}})
+	require.NoError(t, err)
+	policy, err := signaturepolicy.MachineConfig("worker", files)
+	require.NoError(t, err)
+	policy.OwnerReferences = []metav1.OwnerReference{{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineOSConfig", Name: "worker", UID: "1", Controller: new(true)}}
+	w := newWorld(t, newPool("worker"), policy)
+	r := w.reconciler()
+	w.settle(r, "worker")
+	before := w.pool("worker").Spec.Configuration.Name
+
+	w.add(newConfig("99-zz", "worker", signaturepolicy.PolicyPath))
+	w.settle(r, "worker")
+	pool := w.pool("worker")
+	assert.Equal(t, before, pool.Spec.Configuration.Name, "nodes keep the policy")
+	c := status.Find(pool.GetConditions(), "RenderDegraded")
+	assert.Equal(t, metav1.ConditionTrue, c.Status)
+	assert.Equal(t, `MachineConfig "99-zz" has /etc/containers/policy.json and would replace the signature policy of MachineConfig `+
+		`"99-worker-layerwright-signature-policy", because it is joined after it; rename it, so that its name sorts before`, c.Message)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -186,6 +187,9 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	s.stream = stream
 	selected, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
 	if err != nil {
+		return &outcome{err: renderFault(err)}
+	}
+	if err := signaturepolicy.CheckKept(s.pool.Name, selected); err != nil {
 		return &outcome{err: renderFault(err)}
 	}
 	s.in = inputs{stream: stream, configs: selected, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{

@@ -53,6 +53,8 @@ type Options struct {
 	Running func() []string
 	// IsGated means that something may keep images from nodes, whatever a MachineOSConfig says.
 	IsGated func() bool
+	// Enforces means that nodes are made to insist on signatures.
+	Enforces bool
 	// SlowAfter is how long a reconcile may take before its status says what it waits for; zero is
 	// 2 seconds.
 	SlowAfter time.Duration
@@ -122,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	before := config.DeepCopy()
 	patch := status.NewPatcher(r.options.Client, config)
 	defer func() {
-		setConfigStatus(s, r.options.Limit, r.options.Running(), r.options.Clock.Now(), err)
+		r.setConfigStatus(s, err)
 		version := config.ResourceVersion
 		res, err = patch.Finish(ctx, config, r.next(s), err)
 		if config.ResourceVersion != version {

@@ -17,7 +17,7 @@ import (
 )
 
 // setConfigStatus computes the status of a MachineOSConfig after a reconcile that ended with err.
-func setConfigStatus(s *scope, limit int, running []string, now time.Time, err error) {
+func (r *Reconciler) setConfigStatus(s *scope, err error) {
 	config := s.config
 	if s.build != nil {
 		config.Status.MachineOSBuild = &mcfgv1.ObjectReference{Group: mcfgv1.GroupVersion.Group, Resource: "machineosbuilds", Name: s.build.Name}
@@ -28,11 +28,24 @@ func setConfigStatus(s *scope, limit int, running []string, now time.Time, err e
 		config.Status.OSImageStream.Name = s.build.Annotations[mcfgv1.AnnotationOSImageStream]
 	}
 	conditions := config.GetConditions()
-	now = status.NotBefore(now, conditions)
+	now := status.NotBefore(r.options.Clock.Now(), conditions)
 	setSeeded(&conditions, now, s)
-	summary := configSummary(s, limit, running).WithError(err, lastState(conditions, config.Generation))
+	if !r.options.Enforces { // no one would take it back
+		status.Remove(&conditions, mcfgv1.ConfigSignaturesEnforced)
+	}
+	summary := withPolicy(configSummary(s, r.options.Limit, r.options.Running()), conditions).WithError(err, lastState(conditions, config.Generation))
 	status.SetSummary(&conditions, now, config.Generation, summary)
 	config.SetConditions(conditions)
+}
+
+// withPolicy is the summary of a MachineOSConfig whose nodes may not insist on signatures: then not
+// all is well, however good its image is.
+func withPolicy(summary status.Summary, conditions []metav1.Condition) status.Summary {
+	policy := status.Find(conditions, mcfgv1.ConfigSignaturesEnforced)
+	if summary.State != status.StateReady || policy == nil || policy.Status != metav1.ConditionFalse {
+		return summary
+	}
+	return status.Summary{State: status.StateStalled, Reason: policy.Reason, Message: "nodes are not made to require signatures: " + policy.Message}
 }
 
 // setSeeded sets the condition Seeded if the current build has a pre-built image, and removes it

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/builder/watches"
 	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/status"
 )
 
 // controllerName is its name in logs and metrics.
@@ -55,16 +58,23 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return nil
 }
 
-// configChanged lets changes through that people make, and none of our own: status, and the
-// annotation with the newest build.
+// configChanged lets changes through that people make, and what others say of the signature policy,
+// but none of our own: status, and the annotation with the newest build.
 func configChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
 		return !isConfig || !isConfigToo || before.Generation != after.Generation || objects.WantsRecheck(before) != objects.WantsRecheck(after) ||
 			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
-			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || policyOf(before) != policyOf(after)
 	}}
+}
+
+// policyOf is the condition of the signature policy, without its times.
+func policyOf(config *mcfgv1.MachineOSConfig) metav1.Condition {
+	is := ptr.Deref(status.Find(config.Status.Conditions, mcfgv1.ConfigSignaturesEnforced), metav1.Condition{})
+	is.LastTransitionTime, is.ObservedGeneration = metav1.Time{}, 0
+	return is
 }
 
 func configOfBuild(_ context.Context, object client.Object) []reconcile.Request {

@@ -136,6 +136,10 @@ const (
 	// ConfigSeeded is True when the current image is one that the installer had built. Reason:
 	// PreBuiltImageSeeded.
 	ConfigSeeded = "Seeded"
+	// ConfigSignaturesEnforced is there with --enforce-signatures. It is False while the pool's
+	// nodes can't be made to insist on signatures; the message says why, and what to do. The
+	// MachineOSConfig is Stalled then, and its images are made all the same.
+	ConfigSignaturesEnforced = "SignaturesEnforced"
 )
 
 // Reasons of a MachineOSConfig's conditions.
@@ -209,6 +213,9 @@ const (
 	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason:
 	// CompactCluster.
 	PoolOSStreamsMixed MachineConfigPoolConditionType = "OSStreamsMixed"
+	// PoolPoliciesMissing is there and True while admission policies of Layerwright, or bindings of
+	// them, are missing from the cluster; the message names them. Reason: PoliciesMissing.
+	PoolPoliciesMissing MachineConfigPoolConditionType = "PoliciesMissing"
 )
 
 // Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are
@@ -240,6 +247,9 @@ const (
 	// ReasonNodesInSeveralPools means that several custom pools select the same nodes; the message
 	// names them.
 	ReasonNodesInSeveralPools = "NodesInSeveralPools"
+	// ReasonPoliciesMissing means that the API server accepts what admission policies should
+	// refuse, since they are missing.
+	ReasonPoliciesMissing = "PoliciesMissing"
 	// ReasonNoNodes means that the pool has no nodes: it is neither updated nor updating.
 	ReasonNoNodes = "NoNodes"
 	// ReasonNoNodeAgent means that the nodes which are left have no node agent, so that no one
