@@ -160,6 +160,26 @@ func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*se
 	return w, s, func(o *settings) { o.Backends = asJobs(s) }
 }
 
+// TestIncompleteBuildIsCompleted has a build that lacks an object which the backend made.
+func TestIncompleteBuildIsCompleted(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	var ensured int
+	s.says = func(backend.Spec) backend.State {
+		return backend.State{Phase: backend.Pending, IsIncomplete: ensured < 2, Message: "a ConfigMap was deleted"}
+	}
+	w.before = func(call string) error {
+		if strings.HasPrefix(call, "ensure MachineOSBuild ") {
+			ensured++
+		}
+		return nil
+	}
+	b := w.builder(use)
+	w.fourRounds(b)
+	assert.Equal(t, 2, ensured, "made, and made whole")
+	assert.Equal(t, "False Preparing a ConfigMap was deleted", text(w.builds()[0].Status.Conditions, status.Ready))
+}
+
 func TestConfigurationIsAppendedToContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)

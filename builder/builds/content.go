@@ -96,14 +96,29 @@ func (b *building) beginContent(ctx context.Context) error {
 	if err := b.CopyBase(ctx); err != nil {
 		return err
 	}
-	if err := b.backend.Ensure(ctx, *spec); err != nil {
-		if fault.Reason(err) == mcfgv1.ReasonInputsChanged {
-			b.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
-		}
+	if err := b.ensure(ctx, spec); err != nil {
 		return err
 	}
 	b.show.Message, b.after = "what builds the image has been created", backendInterval
 	return nil
+}
+
+// ensure makes what is missing of what builds content.
+func (b *building) ensure(ctx context.Context, spec *backend.Spec) error {
+	err := b.backend.Ensure(ctx, *spec)
+	if err != nil && fault.Reason(err) == mcfgv1.ReasonInputsChanged {
+		b.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
+	}
+	return err
+}
+
+// complete makes again what someone deleted of a build that needs it.
+func (b *building) complete(ctx context.Context) error {
+	spec, err := b.options.Maker.Spec(ctx, b.Order)
+	if err != nil {
+		return err
+	}
+	return b.ensure(ctx, spec)
 }
 
 // beginAgain removes what builds the image, so that it is made again. The build itself stays.
@@ -127,6 +142,11 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 	st.Architectures, st.RelatedObjects = state.Architectures, relatedObjects(state)
 	b.began = state.Started
 	b.options.Metrics.Job(b.Pool, jobState(state.Phase))
+	if state.IsIncomplete {
+		if err := b.complete(ctx); err != nil {
+			return "", err
+		}
+	}
 	if f := state.Failure; f != nil && f.Class == backend.Waiting {
 		return "", maker.Failed(state)
 	}

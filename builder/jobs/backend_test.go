@@ -209,7 +209,7 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.Equal(t, backend.Absent, state.Phase)
 	err = w.backend().Ensure(t.Context(), *fullSpec())
 	assert.True(t, fault.IsWaiting(err), "%v", err)
-	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted`)
+	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted, and waits for its finalizers foregroundDeletion; find out who set them`)
 }
 
 func TestForeignJobIsKept(t *testing.T) {
@@ -491,6 +491,33 @@ func TestMissingMountIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, backend.Pending, state.Phase)
 	assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: `secret "push" is not in namespace "layerwright"`}, state.Failure)
+}
+
+// TestDeletedConfigMapIsMadeAgain has a ConfigMap of the build deleted before its pod has mounted it.
+func TestDeletedConfigMapIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, inputs()...)
+	b := w.backend()
+	require.NoError(t, b.Ensure(t.Context(), *fullSpec()))
+	w.podFor("build-" + buildName)
+	made := &corev1.ConfigMap{}
+	name := client.ObjectKey{Namespace: namespace, Name: "containerfile-" + buildName}
+	require.NoError(t, w.Get(t.Context(), name, made))
+	require.NoError(t, w.Delete(t.Context(), made.DeepCopy()))
+
+	state, err := b.Observe(t.Context(), key)
+	require.NoError(t, err)
+	assert.True(t, state.IsIncomplete)
+	assert.Nil(t, state.Failure, "no one has to act")
+	assert.Equal(t, `ConfigMap "containerfile-`+buildName+`" was deleted; the controller creates it again`, state.Message)
+
+	require.NoError(t, b.Ensure(t.Context(), *fullSpec()))
+	again := &corev1.ConfigMap{}
+	require.NoError(t, w.Get(t.Context(), name, again))
+	assert.Equal(t, made.Data, again.Data)
+	state, err = b.Observe(t.Context(), key)
+	require.NoError(t, err)
+	assert.False(t, state.IsIncomplete)
 }
 
 // told is progress that a log has.

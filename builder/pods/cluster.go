@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -136,7 +137,7 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 	}
 	switch {
 	case !there.DeletionTimestamp.IsZero():
-		return inTheWay("%s %q of an earlier build is being deleted", kind, name)
+		return leaving(there, kind)
 	case IsOf(there, key):
 		return c.requireSame(ctx, o)
 	case kind == KindConfigMap && there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
@@ -186,6 +187,16 @@ func isSame(wanted, there *corev1.ConfigMap) bool {
 
 func inTheWay(format, kind, name string) error {
 	return fault.NewWaiting(mcfgv1.ReasonPreparing, whileDeleting, fmt.Errorf(format, kind, name))
+}
+
+// leaving waits for an object that is being deleted, and says who keeps it.
+func leaving(there *metav1.PartialObjectMetadata, kind string) error {
+	if len(there.Finalizers) == 0 {
+		return inTheWay("%s %q of an earlier build is being deleted", kind, there.Name)
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaiting, WhileWaiting, fmt.Errorf(
+		"%s %q of an earlier build is being deleted, and waits for its finalizers %s; find out who set them, or remove them from the object",
+		kind, there.Name, strings.Join(there.Finalizers, ", ")))
 }
 
 // classified says who can do something about an object that was refused.

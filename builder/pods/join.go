@@ -26,8 +26,10 @@ type ArchitectureState struct {
 	After        time.Duration
 	// Isolation is that of its pods, for people.
 	Isolation string
-	// Related are the names of the ConfigMaps that were made for it.
-	Related []string
+	// Related are the names of the ConfigMaps that were made for it, and IsIncomplete reports
+	// whether one of them is gone that its pod needs.
+	Related      []string
+	IsIncomplete bool
 }
 
 // Wait says that nothing goes on until someone acts.
@@ -49,6 +51,7 @@ func Join(ones []ArchitectureState, all []mcfgv1.Architecture) backend.State {
 		o := &ones[i]
 		state.Reports = append(state.Reports, o.Reports...)
 		state.Related = append(state.Related, o.Related...)
+		state.IsIncomplete = state.IsIncomplete || o.IsIncomplete
 		state.Started = Earliest(state.Started, o.Started)
 		state.After = sooner(state.After, o.After)
 		if o.Failure != nil && !single {

@@ -58,13 +58,20 @@ func (o *ArchitectureState) isUnschedulable(pod *corev1.Pod) bool {
 
 // isStuck reports whether a container does not start, and says why.
 func (o *ArchitectureState) isStuck(f *Facts, pod *corev1.Pod) bool {
-	if missing := f.Missing[pod.UID]; len(missing) > 0 {
-		m := missing[0]
-		if m.Kind == KindSecret {
+	for _, m := range f.Missing[pod.UID] {
+		switch {
+		case m.Kind == KindConfigMap && slices.Contains(o.Related, m.Name):
+			o.IsIncomplete, o.After = true, WhileWaiting
+			o.Message = fmt.Sprintf("ConfigMap %q was deleted; the controller creates it again", m.Name)
+		case m.Kind == KindSecret:
 			o.Wait(mcfgv1.ReasonWaitingForSecret, "secret %q is not in namespace %q", m.Name, pod.Namespace)
-		} else {
+			return true
+		default:
 			o.Wait(mcfgv1.ReasonWaitingForConfigMap, "ConfigMap %q is not in namespace %q", m.Name, pod.Namespace)
+			return true
 		}
+	}
+	if o.IsIncomplete {
 		return true
 	}
 	for _, status := range Statuses(pod) {

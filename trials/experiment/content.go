@@ -45,20 +45,20 @@ func (e *experiment) build(ctx context.Context, o *maker.Order, builds backends.
 	if err != nil {
 		return "", "", err
 	}
-	switch state.Phase {
-	case backend.Absent:
+	switch {
+	case state.Phase == backend.Absent, state.IsIncomplete:
 		spec, err := e.options.Maker.Spec(ctx, o)
 		if err != nil {
 			return "", "", err
 		}
 		return "", "", builds.Ensure(ctx, *spec)
-	case backend.Failed:
+	case state.Phase == backend.Failed:
 		e.failed = []compare.Finding{{
 			Rule: mcfgv1.ReasonBuildFailed, Object: fmt.Sprintf("MachineOSConfig %q", e.Config.Name), Place: "spec.containerFile",
 			Found: fault.Message(maker.Failed(&state)), Why: "the Containerfile cannot be built on the OS image of the other stream", Fix: "correct the line that the message names",
 		}}
 		return "", "its content could not be built, see the blockers", builds.Remove(ctx, o.Key)
-	case backend.Succeeded:
+	case state.Phase == backend.Succeeded:
 		if state.Object != nil {
 			o.Origin.Backend = string(e.Config.Spec.ImageBuilder.ImageBuilderType)
 		}
@@ -66,7 +66,6 @@ func (e *experiment) build(ctx context.Context, o *maker.Order, builds backends.
 			return "", "", err
 		}
 		return image, "", builds.Remove(ctx, o.Key)
-	case backend.Pending, backend.Running:
 	}
 	e.says = cmp.Or(messageOf(&state), "its content is being built")
 	return "", "", nil
