@@ -191,21 +191,6 @@ func TestOverlaysChooseTheNamespace(t *testing.T) {
 	assert.Equal(t, new(admissionv1.Fail), policy.Spec.FailurePolicy)
 }
 
-// TestPoliciesOfPipelinesKnowTheNamespaces: a namespace that they do not name is not held.
-func TestPoliciesOfPipelinesKnowTheNamespaces(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"layerwright-pipeline-runs", "layerwright-pipeline-secrets"} {
-		binding := only[admissionv1.ValidatingAdmissionPolicyBinding](t, "components/tekton", "ValidatingAdmissionPolicyBinding", name)
-		selector, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
-		require.NoError(t, err)
-		for _, overlay := range []string{"overlays/kubernetes", "overlays/openshift"} {
-			assert.True(t, selector.Matches(labels.Set{corev1.LabelMetadataName: kustomizationOf(t, overlay).Namespace}), "%s %s", name, overlay)
-		}
-		policy := only[admissionv1.ValidatingAdmissionPolicy](t, "components/tekton", "ValidatingAdmissionPolicy", name)
-		assert.Equal(t, new(admissionv1.Fail), policy.Spec.FailurePolicy)
-	}
-}
-
 func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t, "base") {
@@ -299,6 +284,10 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 				ResourceNames: []string{names.ClusterOperator}, Verbs: []string{"patch"},
 			},
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch", "patch"}},
+			{
+				APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+				Verbs: []string{"list", "watch"},
+			},
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 		{"ClusterRole", "layerwright-rollout"}: {

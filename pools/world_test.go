@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,7 +51,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(100), hidden: map[string]bool{},
 		options: Options{RenderedConfigLimit: 10, ControllerVersion: "v1.2.3"},
 	}
-	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
+	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t, admissionv1.AddToScheme)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
 		WithIndex(&mcfgv1.MachineConfig{}, fieldPool, poolOf).Build()
 	calls := apitest.Writes(w.clock, w.call)
 	calls.Patch, calls.List, calls.Get = w.patch, w.list, w.get

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -53,12 +55,25 @@ func controllerParts(options *controllerOptions) []part {
 		pools.New(options.pools()).SetupWithManager,
 		pools.NewUpgrades(version.Current().Version).SetupWithManager,
 		pools.NewNodeLabels().SetupWithManager,
+		pools.NewPolicies(options.policies()).SetupWithManager,
 		addPoolMetrics,
 		addBuilder(options),
 		addVerifier(options),
 		addRollout(options),
 		addBootImages(options),
 	)
+}
+
+// policies are the names of the admission policies that the manifests have for these settings.
+func (o *controllerOptions) policies() []string {
+	required := names.AdmissionPolicies()
+	if o.rollout.agentPullSecrets != "" {
+		required = append(required, names.AgentAdmissionPolicies()...)
+	}
+	if o.pipelines {
+		required = append(required, names.TektonAdmissionPolicies()...)
+	}
+	return required
 }
 
 // serverParts are what the process needs around its reconcilers.
@@ -74,6 +89,7 @@ func serverParts() []part {
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	kinds := runtime.NewSchemeBuilder(
+		admissionv1.AddToScheme,
 		corev1.AddToScheme,
 		batchv1.AddToScheme,
 		policyv1.AddToScheme,
@@ -90,11 +106,14 @@ func newScheme() (*runtime.Scheme, error) {
 // Nodes the list of the container images that they hold, which is most of a Node, and of rendered
 // MachineConfigs their content, which the API server is asked for.
 //
-// ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it.
+// ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it,
+// admission policies Layerwright's own.
 func cacheOptions(options *controllerOptions) cache.Options {
 	strip := cache.TransformStripManagedFields()
 	byObject := jobs.CacheOptions(options.namespace, testjobs.Component)
 	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{options.namespace: {}}}
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "policy"})}
+	byObject[&admissionv1.ValidatingAdmissionPolicy{}], byObject[&admissionv1.ValidatingAdmissionPolicyBinding{}] = ours, ours
 	if role := options.rollout.agentPullSecrets; role != "" {
 		byObject[&rbacv1.Role{}] = pullsecrets.CacheOptions(options.namespace, role)
 	}

@@ -20,10 +20,15 @@ const (
 	ReasonRenderedConfigRepaired = "RenderedConfigRepaired"
 	// ReasonRenderRecovered means that a pool's MachineConfigs can be rendered again.
 	ReasonRenderRecovered = "RenderRecovered"
+	// ReasonPoliciesMissing means that admission policies are not enforced.
+	ReasonPoliciesMissing = "PoliciesMissing"
 )
 
-// actionRender is the action of all of them.
-const actionRender = "Render"
+// actionRender is the action of all of them but PoliciesMissing, whose is actionCheck.
+const (
+	actionRender = "Render"
+	actionCheck  = "Check"
+)
 
 // RenderedConfigGenerated means that a rendered MachineConfig was created, from as many
 // MachineConfigs.
@@ -54,6 +59,11 @@ func RenderedConfigRepaired(name string) Event {
 // message of the condition.
 func RenderDegraded(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
+}
+
+// PoliciesMissing means that admission policies are not enforced, with the message of the condition.
+func PoliciesMissing(message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonPoliciesMissing, actionCheck, message}
 }
 
 // StreamNotice means that a pool's stream needs someone's attention, with the reason and the

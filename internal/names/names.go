@@ -25,6 +25,24 @@ const SigningKey = "layerwright-signing-key"
 // TrustPolicy is the ConfigMap with the trust policy, which deploy/components/trust-policy names.
 const TrustPolicy = "layerwright-trust-policy"
 
+// AdmissionPolicies are those of deploy/policies.
+func AdmissionPolicies() []string {
+	return []string{
+		"layerwright-agent-writes", "layerwright-boot-image-platforms", "layerwright-build-volumes", "layerwright-configmaps",
+		"layerwright-containerfile-configmaps", "layerwright-healthcheck-configmaps", "layerwright-machineconfiguration-name",
+		"layerwright-node-writes", "layerwright-osimagestream-deletion", "layerwright-own-pods", "layerwright-pool-selector",
+		"layerwright-pool-stream", "layerwright-pool-stream-downgrade",
+	}
+}
+
+// AgentAdmissionPolicies are those of deploy/overlays/kubernetes, where node agents run.
+func AgentAdmissionPolicies() []string { return []string{"layerwright-pods"} }
+
+// TektonAdmissionPolicies are those of deploy/components/tekton.
+func TektonAdmissionPolicies() []string {
+	return []string{"layerwright-pipeline-runs", "layerwright-pipeline-secrets"}
+}
+
 // Lengths that the API server and registries allow.
 const (
 	maxObjectName = 253

@@ -223,7 +223,6 @@ func (r *Reconciler) mirrors(ctx context.Context, f *found) (source.Mirrors, err
 		f.problems = append(f.problems, *problem)
 	}
 	mirrors.Digests = append(mirrors.Digests, more.Digests...)
-	mirrors.Tags = append(mirrors.Tags, more.Tags...)
 	return mirrors, nil
 }
 

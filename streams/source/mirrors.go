@@ -31,7 +31,7 @@ type Mirrors struct {
 }
 
 // ParseMirrors reads the key mirrors.yaml of a ConfigMap: a list of Mirrors, for images by digest
-// and by tag.
+// alone. A mirror of tags says what an image is, which is for the cluster's own objects to say.
 func ParseMirrors(configMap string, data map[string]string) (Mirrors, *streams.Problem) {
 	var parsed []Mirror
 	if err := yaml.UnmarshalStrict([]byte(data[KeyMirrors]), &parsed); err != nil {
@@ -42,7 +42,7 @@ func ParseMirrors(configMap string, data map[string]string) (Mirrors, *streams.P
 			return Mirrors{}, invalidConfigMap("ConfigMap %q: key %q: each entry has to have a source and mirrors", configMap, KeyMirrors)
 		}
 	}
-	return Mirrors{Digests: parsed, Tags: parsed}, nil
+	return Mirrors{Digests: parsed}, nil
 }
 
 // KeyMirrors is the key of a ConfigMap with mirrors.

@@ -136,6 +136,9 @@ func testWhoMakesRuns(t *testing.T, config *rest.Config) {
 		}
 		require.NoError(t, patch(person, kind, `{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":"builds"}}}`), "queueing systems label runs")
 		require.NoError(t, patch(person, kind, `{"spec":{"status":"Cancelled"}}`), "a person cancels")
+		const finalizer = `{"metadata":{"finalizers":["example.com/a"]}}`
+		require.ErrorContains(t, patch(person, kind, finalizer), "only Tekton may add finalizers to runs in this namespace")
+		require.NoError(t, patch(as("system:serviceaccount:tekton-chains:tekton-chains-controller"), kind, finalizer))
 		require.NoError(t, patch(person, kind, `{"metadata":{"annotations":{"chains.tekton.dev/signed":"true"}}}`))
 	}
 }
