@@ -294,7 +294,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.files.RevertLive(s.host.Booted.Checkout); err != nil {
 		return err
 	}
-	if err := a.armRollbackTimer(ctx, s, h); err != nil {
+	if err := a.armRollbackTimer(ctx, s); err != nil {
 		return err
 	}
 	j.Ready = true
@@ -303,14 +303,13 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 
 // armRollbackTimer has the host roll back by itself when no agent confirms the image that it boots
 // next, unless the pool wants failed nodes to stay as they are.
-func (a *Agent) armRollbackTimer(ctx context.Context, s *state, h host.Host) error {
+func (a *Agent) armRollbackTimer(ctx context.Context, s *state) error {
 	pool, err := a.wanted().Pool(ctx)
 	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
 		return err
 	}
-	way := h.RollbackCommands()
 	return a.files.ArmRollbackTimer(nodestate.RollbackTimer{
-		Digest: s.goal().Digest(), After: pool.Spec.RebootPatience(), Booted: way.Booted, Rollback: way.Rollback,
+		Digest: s.goal().Digest(), Before: s.host.Booted.Checkout, After: pool.Spec.RebootPatience(),
 	})
 }
 

@@ -143,10 +143,6 @@ func (m *machine) SetKernelArguments(_ context.Context, add, remove []string) er
 	return m.w.effect("kernel arguments")
 }
 
-func (m *machine) RollbackCommands() host.RollbackCommands {
-	return host.RollbackCommands{Booted: "status", Rollback: "rollback"}
-}
-
 func (m *machine) Reboot(context.Context, string) error {
 	m.isRebooting, m.isSoft = !m.stuck, false
 	return m.w.effect("reboot")

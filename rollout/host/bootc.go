@@ -89,11 +89,6 @@ func (b *bootc) SoftReboot(ctx context.Context) error {
 	return err
 }
 
-// RollbackCommands implements Host.
-func (b *bootc) RollbackCommands() RollbackCommands {
-	return RollbackCommands{Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
-}
-
 // bootcHost is what of `bootc status --format=json` matters; v1 and its forerunners have the same.
 type bootcHost struct {
 	Kind   string

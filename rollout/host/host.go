@@ -69,16 +69,6 @@ type Host interface {
 	// SoftReboot begins a restart of user space in what is staged, which has to be one that
 	// SoftReboots. Linux calls it the same boot afterwards.
 	SoftReboot(ctx context.Context) error
-	// RollbackCommands are those of a host that has to roll back without an agent.
-	RollbackCommands() RollbackCommands
-}
-
-// RollbackCommands are commands for a host that has to roll back by itself.
-type RollbackCommands struct {
-	// Booted prints the digest of the booted image, and of no other.
-	Booted string
-	// Rollback makes what ran before boot next.
-	Rollback string
 }
 
 // Trust is what an image is trusted for.

@@ -84,11 +84,6 @@ func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboo
 // SoftReboot implements Host. rpm-ostree says of no deployment that it can be had like that.
 func (r *rpmOSTree) SoftReboot(ctx context.Context) error { return r.Reboot(ctx, "") }
 
-// RollbackCommands implements Host.
-func (r *rpmOSTree) RollbackCommands() RollbackCommands {
-	return RollbackCommands{Booted: "rpm-ostree status --booted --json", Rollback: "rpm-ostree rollback"}
-}
-
 func kernelArguments(ctx context.Context, run Runner) ([]string, error) {
 	out, err := run.Run(ctx, "rpm-ostree", "kargs")
 	return strings.Fields(string(out)), err
