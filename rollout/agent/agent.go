@@ -59,10 +59,12 @@ type Agent struct {
 	journal journal
 	files   *nodestate.Host
 	drifts  *watcher
-	clock   clock.PassiveClock
-	client  client.Client
-	reader  client.Reader // past the cache
-	events  events.Publisher
+	// finalization keeps an image that is staged from booting before the node's turn.
+	finalization host.Finalization
+	clock        clock.PassiveClock
+	client       client.Client
+	reader       client.Reader // past the cache
+	events       events.Publisher
 	// annotationEvents has something when the Node's annotations have changed since they were read
 	// last.
 	annotationEvents chan struct{}
@@ -80,6 +82,7 @@ func New(options Options) *Agent {
 		options: options, clock: clock.RealClock{},
 		journal: journalFile{path.Join(options.Root, nodestate.Folder, "journal.json")},
 		files:   nodestate.Open(options.Root), drifts: newWatcher(options.Root), annotationEvents: make(chan struct{}, 1),
+		finalization: host.FinalizationIn(options.Root),
 	}
 }
 
@@ -140,9 +143,14 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 		}
 		return nil
 	case actionUnstage:
-		if err := h.Unstage(bound, do.image); err != nil {
-			return err
+		if err := a.unstage(bound, s, h, do.image); err != nil {
+			return errors.Join(err, a.tell(ctx, s, unstagingFailed(err)))
 		}
+	case actionLock:
+		if err := a.finalization.Lock(); err != nil {
+			return errors.Join(err, a.tell(ctx, s, lockingFailed(err)))
+		}
+		return nil
 	case actionPrepare:
 		if err := a.prepare(bound, s, h); err != nil {
 			return errors.Join(err, a.tell(ctx, s, preparingFailed(err)))
@@ -150,7 +158,10 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	case actionReboot:
 		return a.reboot(bound, s, h, do.reason)
 	case actionUndo:
-		return a.undo(bound, s, h)
+		if err := a.undo(bound, s, h); err != nil {
+			return errors.Join(err, a.tell(ctx, s, preparingFailed(err)))
+		}
+		return nil
 	case actionLive:
 		return a.doLive(ctx, n, s, h)
 	case actionApply:
@@ -246,7 +257,7 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	if err := a.journal.write(j); err != nil {
 		return err
 	}
-	return h.Stage(ctx, image, trust)
+	return a.stageLocked(ctx, s, h, image, trust)
 }
 
 // prepare does what belongs to the next boot. The journal says first what it is for, so that it can
@@ -263,7 +274,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	switch {
 	case s.bootsNext(goal):
 	case s.runs(goal):
-		if err := h.Unstage(ctx, s.nextImage()); err != nil {
+		if err := a.unstage(ctx, s, h, s.nextImage()); err != nil {
 			return err
 		}
 	case s.host.Rollback.IsOf(goal):
@@ -297,6 +308,9 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.armRollbackTimer(ctx, s); err != nil {
 		return err
 	}
+	if err := a.finalization.Unlock(); err != nil { // the node's turn has come
+		return err
+	}
 	j.Ready = true
 	return a.journal.write(j)
 }
@@ -305,7 +319,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 // next, unless the pool wants failed nodes to stay as they are.
 func (a *Agent) armRollbackTimer(ctx context.Context, s *state) error {
 	pool, err := a.wanted().Pool(ctx)
-	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
+	if err != nil || pool == nil || s.isThere() || s.desired == s.current || !pool.Spec.RollsBack() {
 		return err
 	}
 	return a.files.ArmRollbackTimer(nodestate.RollbackTimer{
@@ -316,7 +330,7 @@ func (a *Agent) armRollbackTimer(ctx context.Context, s *state) error {
 // undo takes back what was prepared for the next boot. Node state follows in the next reconcile.
 func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 	if s.journal.Image != "" {
-		if err := h.Unstage(ctx, s.journal.Image); err != nil {
+		if err := a.unstage(ctx, s, h, s.journal.Image); err != nil {
 			return err
 		}
 		return a.journal.write(Journal{})

@@ -46,7 +46,7 @@ func TestUpdateOfANode(t *testing.T) {
 		"Updated": "True Updated the node has rendered-2", "UpdateComplete": "True Updated", "NodeDegraded": "False AsExpected",
 		"UpdatePrepared": "True Staged " + nodestest.Pinned("2"), "ImagePulledFromRegistry": "True Staged " + nodestest.Pinned("2"),
 		"AppliedFiles": "True Updated", "AppliedOSImage": "True Updated " + nodestest.Pinned("2"), "AppliedFilesAndOS": "True Updated",
-		"UpdateExecuted": "True Updated", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
+		"UpdateExecuted": "True Updated", "StagedImageLocked": "True AsExpected", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
 		"Cordoned": "True Updated", "Drained": "True Updated", "Uncordoned": "True Updated",
 		"UpdatePostActionComplete": "True Updated", "Resumed": "True Updated",
 	}, w.conditions())
@@ -140,12 +140,8 @@ func TestARegistryThatHangsHoldsNothingElse(t *testing.T) {
 // TestAHostThatBootsItsImageEarly is about a reboot by others while the host holds the next image.
 func TestAHostThatBootsItsImageEarly(t *testing.T) {
 	t.Parallel()
-	w := arrived(t)
-	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
-	w.settle()
-	w.machine.boot()
-	w.start()
-	w.settle()
+	w := unlockable(t)
+	w.rebootByHand()
 	a := w.node().Annotations
 	require.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState])
 	require.Contains(t, a[mcfgv1.AnnotationReason], "the node booted "+nodestest.Pinned("2"))

@@ -135,11 +135,14 @@ func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
 	next := s.host.Staged
 	if s.runs(goal) {
 		next = s.host.Booted
-		if err := h.Unstage(ctx, mcfgv1.ImageDigestFormat(s.liveFiles.Image)); err != nil {
+		if err := a.unstage(ctx, s, h, mcfgv1.ImageDigestFormat(s.liveFiles.Image)); err != nil {
 			return err
 		}
 	}
 	if err := a.files.ApplyLive(booted, next.Checkout, string(goal)); err != nil {
+		return err
+	}
+	if err := a.finalization.Unlock(); err != nil { // from now on a reboot boots it
 		return err
 	}
 	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
@@ -171,7 +174,11 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) error {
 		if err != nil {
 			return failedUnit(err)
 		}
-		if strings.TrimSpace(string(out)) != "loaded" {
+		switch state := strings.TrimSpace(string(out)); state {
+		case "loaded":
+		case "": // systemd has a word for each state
+			return failedUnit(fmt.Errorf("systemctl show says no LoadState of unit %s", action.Unit))
+		default:
 			return nil
 		}
 	}

@@ -240,13 +240,13 @@ func TestLiveChangesFollowOneAnother(t *testing.T) {
 			w.machine.boots = 0
 			w.start()
 		}, liveSecond, 1},
-		"the next image is booted by someone too early": {func(w *world) {
+		"the next image is staged, and a boot by someone": {func(w *world) {
 			w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("4"))
 			w.settle()
 			w.machine.boot()
 			w.start()
 			w.target("rendered-4", "4")
-		}, "rendered-4 4 Done boots=1 booted=4 next=4 motd=hello app=four gone=x state=rendered-4", 1},
+		}, "rendered-4 4 Done boots=1 booted=1 next=4 motd=hello app=four gone=x state=rendered-4", 2},
 		"a reboot that fails, and back to the live state": {func(w *world) {
 			w.machine.ignores = true
 			w.target("rendered-3", "3")

@@ -20,6 +20,8 @@ const (
 	actionStage action = "Stage"
 	// actionUnstage removes an image that is no longer wanted.
 	actionUnstage action = "Unstage"
+	// actionLock keeps an image that is staged from booting before the node's turn.
+	actionLock action = "Lock"
 	// actionReport says what is staged.
 	actionReport action = "Report"
 	// actionDrain asks for a drain.
@@ -63,6 +65,8 @@ func next(s *state) step {
 		return step{action: actionIntroduce, reason: "the node does not say which boot image it was installed from"}
 	case s.isPrepared() && j.Target != s.desired:
 		return step{action: actionUndo, image: j.Image, reason: "the target changed after the node was prepared"}
+	case s.isUnlocked():
+		return step{action: actionLock, reason: "a reboot would boot the staged image before the node's turn"}
 	case s.hasRebooted(j.Target) && j.Target != s.desired && j.Target != s.current:
 		return landed(s)
 	case s.desired.Config == "":
@@ -91,7 +95,7 @@ func settled(s *state) step {
 		return step{action: actionForget, reason: "the node has arrived"}
 	case s.journal.Failed != "" && s.isThere(): // the same target may be tried again
 		return step{action: actionForget, reason: "the node is back at what it had"}
-	case !s.isThere() && s.liveFiles != nil: // what it has was changed as it ran
+	case !s.isThere() && s.liveFiles != nil, s.isAstray(): // what it has was changed as it ran, or by a reboot
 		return changing(s)
 	case !s.isThere() && !hasSaid(s, s.wrongImageReason()):
 		return step{action: actionFail, reason: s.wrongImageReason()}

@@ -39,6 +39,9 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	if s.journal, err = a.journal.read(); err != nil {
 		return s, nil, err
 	}
+	if err = a.observeLock(ctx, s); err != nil {
+		return s, nil, err
+	}
 	s.bootImage = bootImage(a.options.Root)
 	a.files.In(s.bootID)
 	if _, err = a.files.RevertCarriedFiles(s.host.Booted.Checkout); err != nil {

@@ -144,7 +144,7 @@ func conditionsOf(s *state, done step) []condition {
 	image := string(done.image)
 	switch done.action {
 	case actionReport:
-		out := []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image}}
+		out := []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image}, lockable(s)}
 		if why := s.changeReason(); why != "" {
 			out = append(out, condition{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, why})
 		}
@@ -173,8 +173,14 @@ func conditionsOf(s *state, done step) []condition {
 		}
 	case actionArrive:
 		return arrival(s, done)
+	case actionUnstage:
+		return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonWithdrawn, done.reason}}
 	case actionFail:
-		return []condition{degraded(done.reason, s)}
+		out := []condition{degraded(done.reason, s)}
+		if s.host.Booted != nil && !s.isThere() {
+			out = append(out, condition{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdateFailed, done.reason})
+		}
+		return out
 	default:
 		return nil
 	}
@@ -232,6 +238,11 @@ func degraded(message string, s *state) condition {
 // stagingFailed is the condition while an image can't be staged.
 func stagingFailed(err error) []condition {
 	return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonStagingFailed, fault.Message(err)}}
+}
+
+// unstagingFailed is the condition while an image that is not wanted can't be removed.
+func unstagingFailed(err error) []condition {
+	return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonUnstagingFailed, fault.Message(err)}}
 }
 
 // preparingFailed is the condition while a host can't be made ready for its reboot.

@@ -32,6 +32,11 @@ type state struct {
 	// policy reports whether the host has a temporary signature policy that it no longer needs.
 	policy  bool
 	journal Journal
+	// canLock and isLocked are about what is staged: whether the host can keep it from booting, and
+	// whether it does.
+	canLock, isLocked bool
+	// mayReturn reports whether the pool lets nodes go back from an image that is not wanted.
+	mayReturn bool
 	// liveFiles are the files of /etc, while the booted image has others; nil where it has not.
 	liveFiles *nodestate.Live
 	// verdict is what the change does to the node, of an image that the host holds; nil where that
@@ -175,7 +180,8 @@ func (s *state) isSameBoot() bool {
 
 // isReady reports whether the host is ready to reboot for what it should have.
 func (s *state) isReady() bool {
-	return s.isPrepared() && s.journal.Ready && s.journal.Target == s.desired && s.bootsNext(s.goal())
+	isHeld := s.host.Staged != nil && s.isLocked
+	return s.isPrepared() && s.journal.Ready && s.journal.Target == s.desired && s.bootsNext(s.goal()) && !isHeld
 }
 
 // hasRebooted reports whether the host has been rebooted for a target, and the journal still says

@@ -46,8 +46,8 @@ type machine struct {
 	isRebooting              bool
 	// ignores reports whether the next boot brings back what runs, and stuck that reboots never
 	// happen.
-	ignores, stuck bool
-	stageError     error
+	ignores, stuck           bool
+	stageError, unstageError error
 	// softly reports whether what is staged can be had by a soft reboot, and cantSoftly that this
 	// fails. softs are how often one was made, and isSoft is that one goes on.
 	softly, cantSoftly, isSoft bool
@@ -109,6 +109,8 @@ func (m *machine) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, tru
 
 func (m *machine) Unstage(_ context.Context, image mcfgv1.ImageDigestFormat) error {
 	switch {
+	case m.unstageError != nil:
+		return m.unstageError
 	case m.staged.IsOf(image):
 		m.staged = nil
 	case m.queued && m.rollback.IsOf(image):
@@ -171,6 +173,10 @@ func (m *machine) boot() {
 	} else {
 		m.boots++
 	}
+	if isLocked, _ := m.w.agent.finalization.IsLocked(); isLocked {
+		m.staged = nil
+	}
+	_ = os.RemoveAll(filepath.Join(m.w.root, "run/ostree"))
 	key, next := m.key(), m.next()
 	if m.ignores {
 		m.ignores, m.staged, m.queued = false, nil, false
@@ -246,6 +252,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	for _, dir := range []string{"etc", "usr/etc", "var/lib", "run"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(w.root, dir), 0o755))
 	}
+	w.put("run/ostree-booted", "")
 	w.put("etc/motd", "hello")
 	w.put("usr/etc/motd", "hello")
 	scheme := runtime.NewScheme()

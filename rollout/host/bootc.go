@@ -33,14 +33,13 @@ func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust
 	return explained(err)
 }
 
-// Unstage implements Host. bootc has no command for what is staged: the deployment that boots next
-// is the first of ostree's. A rollback given twice is none.
+// Unstage implements Host. bootc has no command for what is staged. A rollback given twice is none.
 func (b *bootc) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
 	s, err := b.Status(ctx)
 	switch {
 	case err != nil:
 	case s.Staged.IsOf(image):
-		_, err = b.run.Run(ctx, "ostree", "admin", "undeploy", "0")
+		err = firstThatWorks(ctx, b.run, ostreeUndeploy, rpmOSTreeCleanup)
 	case s.RollbackQueued && s.Rollback.IsOf(image):
 		_, err = b.run.Run(ctx, "bootc", "rollback")
 	}

@@ -381,3 +381,32 @@ func TestAProgramThatHangsIsEnded(t *testing.T) {
 		require.Fail(t, "it still runs")
 	}
 }
+
+// TestUnstageByWhatTheHostHas has hosts that lack a program, or whose program does not know how.
+func TestUnstageByWhatTheHostHas(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		mode Mode
+		has  string
+		want []string
+	}{
+		"bootc without ostree":   {ModeBootc, "rpm-ostree cleanup", []string{"ostree admin undeploy 0", "rpm-ostree cleanup --pending"}},
+		"bootc with ostree":      {ModeBootc, "ostree admin undeploy", []string{"ostree admin undeploy 0"}},
+		"rpm-ostree that fails":  {ModeRPMOSTree, "ostree admin undeploy", []string{"rpm-ostree cleanup --pending", "ostree admin undeploy 0"}},
+		"bootc, and nothing can": {ModeBootc, "none", []string{"ostree admin undeploy 0", "rpm-ostree cleanup --pending"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := &fakeRunner{answers: map[string]string{
+				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", tt.has: "",
+				"bootc status": string(read(t, "bootc-1.1.json")), "rpm-ostree status": string(read(t, "rpm-ostree-2024.json")),
+			}}
+			h, err := Detect(t.Context(), run, tt.mode)
+			require.NoError(t, err)
+			run.ran = nil
+			err = h.Unstage(t.Context(), image("2"))
+			require.Equal(t, tt.has == "none", err != nil, "%v", err)
+			require.Equal(t, tt.want, run.ran[1:])
+		})
+	}
+}

@@ -45,7 +45,7 @@ func (r *rpmOSTree) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat)
 	switch {
 	case err != nil:
 	case s.Staged.IsOf(image):
-		_, err = r.run.Run(ctx, "rpm-ostree", "cleanup", "--pending")
+		err = firstThatWorks(ctx, r.run, rpmOSTreeCleanup, ostreeUndeploy)
 	case s.RollbackQueued && s.Rollback.IsOf(image):
 		_, err = r.run.Run(ctx, "rpm-ostree", "rollback")
 	}

@@ -67,6 +67,25 @@ func failed(name string, args []string, said string, err error) error {
 	return fmt.Errorf("%s: %w: %s", fault.Clean(what), err, fault.Clean(said))
 }
 
+// Commands that drop what is staged: the deployment that boots next is the first of ostree's.
+var (
+	ostreeUndeploy   = []string{"ostree", "admin", "undeploy", "0"}
+	rpmOSTreeCleanup = []string{"rpm-ostree", "cleanup", "--pending"}
+)
+
+// firstThatWorks runs commands that do the same until one does it: hosts have some of them.
+func firstThatWorks(ctx context.Context, run Runner, commands ...[]string) error {
+	var failed error
+	for _, c := range commands {
+		_, err := run.Run(ctx, c[0], c[1:]...)
+		if err == nil {
+			return nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
 // explained says what to do where a host has no signature policy for an image.
 func explained(err error) error {
 	if err == nil {

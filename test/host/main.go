@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -57,7 +58,7 @@ var errUsage = errors.New("the stand-in does not know this command line")
 // run is the program called name.
 func (h *host) run(ctx context.Context, name string, args []string) error {
 	programs := map[string]func(context.Context, []string) error{
-		"bootc": h.bootc, "rpm-ostree": h.rpmOSTree, "systemctl": h.systemctl, "systemd-run": h.systemdRun,
+		"bootc": h.bootc, "rpm-ostree": h.rpmOSTree, "ostree": h.ostree, "systemctl": h.systemctl, "systemd-run": h.systemdRun,
 		machine.ShutdownName: h.shutdown,
 	}
 	program, known := programs[name]
@@ -104,6 +105,15 @@ func remount() error {
 		}
 	}
 	return nil
+}
+
+// ostree is the real program, with the libraries that the image lacks.
+func (h *host) ostree(ctx context.Context, args []string) error {
+	return h.change(ctx, func() error {
+		cmd := exec.CommandContext(ctx, h.sysroot.Tool[0], append(slices.Clone(h.sysroot.Tool[1:]), args...)...)
+		cmd.Stdout, cmd.Stderr = h.out, os.Stderr
+		return cmd.Run()
+	})
 }
 
 // shutdown is what ostree's own unit does when a host shuts down.

@@ -343,6 +343,15 @@ const (
 	// ReasonApplyingFailed means that the node could not be given what no image carries, and tries
 	// again.
 	ReasonApplyingFailed = "ApplyingFailed"
+	// ReasonWithdrawn means that the image is no longer asked for, and was removed.
+	ReasonWithdrawn = "Withdrawn"
+	// ReasonUnstagingFailed means that such an image could not be removed, and the node tries
+	// again.
+	ReasonUnstagingFailed = "UnstagingFailed"
+	// ReasonLockUnsupported means that the host has nothing to keep a staged image from booting.
+	ReasonLockUnsupported = "LockUnsupported"
+	// ReasonLockingFailed means that it has, and that this failed. The node tries again.
+	ReasonLockingFailed = "LockingFailed"
 	// ReasonConfigDrift means that files of the node are not as its image and its configuration
 	// have them.
 	ReasonConfigDrift = "ConfigDrift"
@@ -359,8 +368,12 @@ const (
 	// configuration.
 	NodeUpdatePrepared = string(openshiftv1.MachineConfigNodeUpdatePrepared)
 	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk. Reason of
-	// False, while the node can't stage the image that it was asked to: StagingFailed.
+	// False, while the node can't stage the image that it was asked to: StagingFailed; and of one
+	// that is no longer asked for: Withdrawn, UnstagingFailed.
 	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
+	// NodeStagedImageLocked is True when a reboot outside of the node's turn boots what ran, and
+	// not the image that is staged. Reasons of False: LockUnsupported, LockingFailed.
+	NodeStagedImageLocked = "StagedImageLocked"
 	// NodeCordoned is True when no new pod is scheduled to the node.
 	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)
 	// NodeDrained is True when the node's pods have been evicted. While something keeps them there,

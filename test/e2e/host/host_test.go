@@ -122,12 +122,31 @@ func TestFaults(t *testing.T) {
 		require.ErrorContains(t, stage(image), "connection reset by peer")
 		requireStaged(t, "")
 	})
-	t.Run("what is staged can be taken back", func(t *testing.T) {
-		require.NoError(t, w.machine.Line.Set())
+	for _, mode := range []rollouthost.Mode{rollouthost.ModeBootc, rollouthost.ModeRPMOSTree} {
+		t.Run("what is staged can be taken back by "+string(mode), func(t *testing.T) {
+			require.NoError(t, w.machine.Line.Set())
+			require.NoError(t, stage(image))
+			requireStaged(t, image)
+			require.NoError(t, w.agent(mode).Unstage(t.Context(), mcfgv1.ImageDigestFormat(image)))
+			requireStaged(t, "")
+		})
+	}
+	t.Run("what is staged and locked does not boot", func(t *testing.T) {
+		finalization := rollouthost.FinalizationIn(w.machine.Root())
+		can, err := finalization.CanLock()
+		require.NoError(t, err)
+		require.True(t, can)
+		require.NoError(t, finalization.Lock())
 		require.NoError(t, stage(image))
 		requireStaged(t, image)
-		require.NoError(t, w.agent(rollouthost.ModeRPMOSTree).Unstage(t.Context(), mcfgv1.ImageDigestFormat(image)))
+		w.reboot()
+		at, err := agent.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, digestOf(t, w), at.Booted.Digest)
 		requireStaged(t, "")
+		isLocked, err := finalization.IsLocked()
+		require.NoError(t, err)
+		require.False(t, isLocked, "it lasts for a boot")
 	})
 	t.Run("what is staged can get lost", func(t *testing.T) {
 		require.NoError(t, stage(image))

@@ -18,7 +18,7 @@ import (
 const bundle = "usr/libexec/layerwright-host"
 
 // programs are what the stand-in is called by.
-var programs = []string{"bootc", "rpm-ostree", "systemctl", "systemd-run"}
+var programs = []string{"bootc", "rpm-ostree", "ostree", "systemctl", "systemd-run"}
 
 // prepareRootPaths are where distributions have it.
 var prepareRootPaths = []string{"/usr/lib/ostree/ostree-prepare-root", "/usr/libexec/ostree/ostree-prepare-root"}
