@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -138,37 +136,25 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	switch do.action {
 	case actionStage:
 		err := a.pullWhileRequested(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })
-		if err != nil {
-			return errors.Join(err, a.tell(ctx, s, stagingFailed(err)))
-		}
-		return nil
+		return a.told(ctx, s, err, stagingFailed)
 	case actionUnstage:
-		if err := a.unstage(bound, s, h, do.image); err != nil {
-			return errors.Join(err, a.tell(ctx, s, unstagingFailed(err)))
+		if err := a.told(ctx, s, a.unstage(bound, s, h, do.image), unstagingFailed); err != nil {
+			return err
 		}
 	case actionLock:
-		if err := a.finalization.Lock(); err != nil {
-			return errors.Join(err, a.tell(ctx, s, lockingFailed(err)))
-		}
-		return nil
+		return a.told(ctx, s, a.finalization.Lock(), lockingFailed)
 	case actionPrepare:
-		if err := a.prepare(bound, s, h); err != nil {
-			return errors.Join(err, a.tell(ctx, s, preparingFailed(err)))
+		if err := a.told(ctx, s, a.prepare(bound, s, h), preparingFailed); err != nil {
+			return err
 		}
 	case actionReboot:
 		return a.reboot(bound, s, h, do.reason)
 	case actionUndo:
-		if err := a.undo(bound, s, h); err != nil {
-			return errors.Join(err, a.tell(ctx, s, preparingFailed(err)))
-		}
-		return nil
+		return a.told(ctx, s, a.undo(bound, s, h), preparingFailed)
 	case actionLive:
 		return a.doLive(ctx, n, s, h)
 	case actionApply:
-		if err := a.apply(s); err != nil {
-			return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))
-		}
-		return nil
+		return a.told(ctx, s, a.apply(s), applyingFailed)
 	case actionFail:
 		if s.desired != s.current {
 			if err := a.journal.write(Journal{Target: s.desired, Failed: do.reason, Staging: s.journal.Staging}); err != nil {
@@ -182,82 +168,12 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	return a.write(ctx, n, s, do)
 }
 
-// errTargetChanged ends the pull of an image that the Node wants no longer.
-var errTargetChanged = errors.New("the Node asks for something else")
-
-// pullWhileRequested pulls, and gives up without an error when the Node wants something else: a
-// registry that hangs must not keep the node from what comes next.
-func (a *Agent) pullWhileRequested(ctx context.Context, s *state, pull func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		for isAsked := true; isAsked; {
-			isAsked = a.stillRequested(ctx, s)
-		}
-		cancel(errTargetChanged)
-	})
-	err := pull(ctx)
-	isOver := errors.Is(context.Cause(ctx), errTargetChanged)
-	cancel(nil)
-	listening.Wait()
-	if isOver {
+// told says in a condition why a step failed, and returns the error.
+func (a *Agent) told(ctx context.Context, s *state, err error, conditions func(error) []condition) error {
+	if err == nil {
 		return nil
 	}
-	return err
-}
-
-// stillRequested waits until the Node's annotations change, and reports whether they still want the
-// same. It returns false as well when ctx ends.
-func (a *Agent) stillRequested(ctx context.Context, s *state) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-a.annotationEvents:
-	}
-	n := &corev1.Node{}
-	err := wait.PollUntilContextCancel(ctx, firstRetry, true, func(ctx context.Context) (bool, error) {
-		return a.reader.Get(ctx, client.ObjectKey{Name: a.options.Node}, n) == nil, nil
-	})
-	asked := readWire(n.Annotations)
-	return err == nil && asked.stage == s.stage && asked.desired == s.desired
-}
-
-// stage pulls and stages an image, with what the host's programs need for it.
-func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.ImageDigestFormat) error {
-	pool, err := a.wanted().Pool(ctx)
-	if err != nil {
-		return err
-	}
-	secret, err := a.wanted().PullSecret(ctx, pool)
-	if err != nil {
-		return err
-	}
-	if err := a.files.GivePullSecret(secret); err != nil {
-		return err
-	}
-	config := s.desired.Config
-	if s.desired == s.current && pool != nil { // staged ahead, for what the pool will have
-		config = pool.Spec.Configuration.Name
-	}
-	trust := host.TrustSignature
-	if config != "" {
-		cfg, err := a.wanted().Config(ctx, config)
-		if err != nil {
-			return err
-		}
-		if cfg.Image.Digest() == image.Digest() {
-			trust = host.TrustDigest
-		}
-		if err := a.files.InstallTemporaryPolicy(cfg.Content); err != nil {
-			return err
-		}
-	}
-	j := s.journal
-	j.Staging = image
-	if err := a.journal.write(j); err != nil {
-		return err
-	}
-	return a.stageLocked(ctx, s, h, image, trust)
+	return errors.Join(err, a.tell(ctx, s, conditions(err)))
 }
 
 // prepare does what belongs to the next boot. The journal says first what it is for, so that it can

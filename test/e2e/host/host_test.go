@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	rollouthost "github.com/layerwright/layerwright/rollout/host"
 	"github.com/layerwright/layerwright/test/host/power"
 )
@@ -72,6 +73,43 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(third), rollouthost.TrustSignature))
 	w.reboot()
 	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
+}
+
+// TestReturnWithoutPrograms has the host return by the boot loader's entries alone, and ostree and
+// bootc go on from there.
+func TestReturnWithoutPrograms(t *testing.T) {
+	w := newWorld(t)
+	next := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "next\n"})))
+	w.install()
+	w.boot()
+	agent := w.agent(rollouthost.ModeBootc)
+	at, err := agent.Status(t.Context())
+	require.NoError(t, err)
+	files := nodestate.Open(w.machine.Root())
+	require.NoError(t, files.ArmRollbackTimer(nodestate.RollbackTimer{
+		Digest: mcfgv1.ImageDigestFormat(next).Digest(), Before: at.Booted.Checkout, After: time.Minute,
+	}))
+	// Busybox has what the script calls; the programs that roll back are not in its path.
+	const script = `mkdir -p /tmp/bin && cd /tmp/bin && for tool in ln mv readlink rm sleep sync timeout; do ln -sf /usr/bin/busybox $tool; done
+printf '#!/usr/bin/busybox sh\nrm /etc/systemd/system/layerwright-return.sh\n' >systemctl && printf '#!/usr/bin/busybox sh\n' >mount && chmod 755 systemctl mount
+busybox mount -o remount,bind,rw /sysroot; busybox mount -o remount,bind,rw /boot || true
+cd / && eval "$(busybox sed -n 's|^ExecStart=/bin/sh|PATH=/tmp/bin exec /usr/bin/busybox sh|p' /etc/systemd/system/layerwright-return.service)"`
+	require.Contains(t, w.sh(script), "nothing to do: ostree/deploy/default/deploy/"+at.Booted.Checkout+" runs")
+
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next), rollouthost.TrustSignature))
+	w.reboot()
+	require.Equal(t, "next", w.sh("cat /etc/lw.conf"))
+	require.Contains(t, w.sh(script), "returning from")
+	w.reboot()
+	back, err := agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, at.Booted, back.Booted)
+	require.Equal(t, next, back.Rollback.Image)
+
+	third := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "third\n"})))
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(third), rollouthost.TrustSignature))
+	w.reboot()
+	require.Equal(t, "third", w.sh("cat /etc/lw.conf"))
 }
 
 func digestOf(tb testing.TB, w *world) string {
