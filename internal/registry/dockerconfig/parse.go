@@ -19,8 +19,9 @@ var keys = map[corev1.SecretType]string{
 
 // Parse reads a registry secret. Either type may hold either format, as
 // openshift/machine-config-operator allows: the newer one has its servers below "auths", the older
-// one has nothing else. What tells a program on someone's machine to fetch credentials (credsStore,
-// credHelpers) means nothing in a cluster; it is left out, and [Store.Ignored] has it.
+// one has nothing else. The other fields beside "auths" are settings of programs on the machine
+// where the file was written; they are left out, and [Store.Ignored] has them. A server without
+// credentials, which a credential helper leaves there, is an error once it is asked for.
 //
 // Every failure is an [Error], of the class Waiting: it is someone else who has to change the
 // secret.
@@ -43,6 +44,9 @@ func Parse(secret *corev1.Secret) (*Store, error) {
 	var p *problem
 	if errors.As(err, &p) {
 		return nil, p.in(secret, key)
+	}
+	for i := range store.empty {
+		store.empty[i].err = store.empty[i].problem.in(secret, key)
 	}
 	return store, err
 }
@@ -68,6 +72,9 @@ func parse(data []byte) (*Store, error) {
 			return nil, err
 		}
 	}
+	if len(store.entries) == 0 {
+		return nil, store.empty[0].problem
+	}
 	store.sort()
 	return store, nil
 }
@@ -91,10 +98,8 @@ func (s *Store) parseTop(top []member) (servers []member, err error) {
 			if servers, err = membersOf(m.value, "\""+fieldAuths+"\""); err != nil {
 				return nil, err
 			}
-		case m.is(fieldCredsStore), m.is(fieldCredHelpers):
-			s.ignored = append(s.ignored, m.name)
 		default:
-			return nil, &problem{what: fmt.Sprintf("it has the unknown field %q beside \"auths\"", cut(m.name)), fix: "remove the field"}
+			s.ignored = append(s.ignored, cut(m.name))
 		}
 	}
 	return servers, nil
@@ -109,10 +114,15 @@ func (s *Store) add(m member) error {
 	login, err := parseLogin(m)
 	if err != nil {
 		var p *problem
-		if errors.As(err, &p) {
-			p.server = m.name
+		if !errors.As(err, &p) {
+			return err
 		}
-		return err
+		p.server = m.name
+		if p.what == hasNone {
+			s.empty = append(s.empty, emptyEntry{pattern: about, problem: p})
+			return nil
+		}
+		return p
 	}
 	for _, other := range s.entries {
 		if other.pattern != about {
@@ -133,6 +143,7 @@ const (
 	fieldUsername      = "username"
 	fieldPassword      = "password"
 	fieldEmail         = "email"
+	fieldAddress       = "serveraddress"
 	fieldIdentityToken = "identitytoken"
 	fieldRegistryToken = "registrytoken"
 )
@@ -145,13 +156,16 @@ func parseLogin(server member) (*Login, error) {
 	}
 	config, auth := authn.AuthConfig{}, ""
 	targets := map[string]*string{
-		fieldAuth: &auth, fieldUsername: &config.Username, fieldPassword: &config.Password, fieldEmail: new(string),
+		fieldAuth: &auth, fieldUsername: &config.Username, fieldPassword: &config.Password, fieldEmail: nil, fieldAddress: nil,
 		fieldIdentityToken: &config.IdentityToken, fieldRegistryToken: &config.RegistryToken,
 	}
 	for _, field := range fields {
 		target, known := targets[strings.ToLower(field.name)]
 		if !known {
 			return nil, &problem{what: fmt.Sprintf("it has the unknown field %q", cut(field.name)), fix: "remove the field"}
+		}
+		if target == nil { // no one needs it
+			continue
 		}
 		if *target, err = field.text(); err != nil {
 			return nil, err
@@ -196,6 +210,9 @@ func decodeAuth(auth string) (name, password string, err error) {
 	return name, strings.TrimRight(password, "\x00"), nil // Docker used to pad with zeros
 }
 
+// hasNone is what is wrong with an empty server.
+const hasNone = "it has no credentials"
+
 // checkComplete refuses what no registry could accept. A name without a password goes with an
 // identity token, as Azure's registry wants it.
 func checkComplete(config authn.AuthConfig) error {
@@ -206,7 +223,7 @@ func checkComplete(config authn.AuthConfig) error {
 	case tokens:
 		return nil
 	case config.Username == "" && config.Password == "":
-		return &problem{what: "it has no credentials", fix: fixEntry}
+		return &problem{what: hasNone, fix: fixEntry}
 	case config.Username == "":
 		return &problem{what: "it has a password and no name", fix: fixEntry}
 	case config.Password == "":

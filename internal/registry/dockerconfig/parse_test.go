@@ -79,6 +79,16 @@ func TestParseReadsEveryForm(t *testing.T) {
 		"the newer form, legacy type":   {secret: older(`{"auths":{"quay.io":{"auth":"` + auth("bot:"+password) + `"}}}`), want: quay},
 		"the legacy form, newer type":   {secret: newer(`{"quay.io":{"auth":"` + auth("bot:"+password) + `"}}`), want: quay},
 		"fields spelled as Go takes it": {secret: newer(`{"Auths":{"quay.io":{"Auth":"` + auth("bot:"+password) + `"}}}`), want: quay},
+		"fields of docker are left out": {
+			secret: newer(`{"HttpHeaders":{"User-Agent":"Docker-Client/27.0"},"auths":{"quay.io":{"auth":"` + auth("bot:"+password) + `"}},"currentContext":"x"}`),
+			want:   quay, ignored: []string{"HttpHeaders", "currentContext"},
+		},
+		"an email that is null, and an address": {
+			secret: newer(`{"auths":{"quay.io":{"auth":"` + auth("bot:"+password) + `","email":null,"serveraddress":"https://quay.io"}}}`), want: quay,
+		},
+		"other servers are empty": {
+			secret: newer(`{"auths":{"https://index.docker.io/v1/":{},"quay.io":{"auth":"` + auth("bot:"+password) + `"},"quay.io/other":{"auth":""}}}`), want: quay,
+		},
 		"helpers are left out": {
 			secret: newer(`{"credsStore":"desktop","auths":{"quay.io":{"auth":"` + auth("bot:"+password) + `"}},"credHelpers":{"gcr.io":"gcloud"}}`),
 			want:   quay, ignored: []string{"credsStore", "credHelpers"},
@@ -150,7 +160,6 @@ func TestParseRefuses(t *testing.T) {
 		"null servers":   {secret: newer(`{"auths":null}`), key: ".dockerconfigjson", want: `"auths" is null`},
 		"listed servers": {secret: newer(`{"auths":[]}`), key: ".dockerconfigjson", want: `"auths" is an array`},
 		"auths twice":    {secret: newer(`{"auths":{},"auths":{}}`), key: ".dockerconfigjson", want: `the content has "auths" twice`},
-		"unknown field":  {secret: newer(`{"auths":{"quay.io":` + good + `},"psFormat":"x"}`), key: ".dockerconfigjson", want: `unknown field "psFormat" beside "auths"`},
 		"null server":    {secret: newer(`{"auths":{"quay.io":null}}`), key: ".dockerconfigjson", server: "quay.io", want: "the server is null"},
 		"listed server":  {secret: newer(`{"auths":{"quay.io":["` + password + `"]}}`), key: ".dockerconfigjson", server: "quay.io", want: "the server is an array"},
 		"bare server":    {secret: newer(`{"auths":{"quay.io":"` + password + `"}}`), key: ".dockerconfigjson", server: "quay.io", want: "the server is a string"},

@@ -18,7 +18,15 @@ import (
 // names of the servers and nothing more.
 type Store struct {
 	entries []entry
+	empty   []emptyEntry
 	ignored []string
+}
+
+// emptyEntry is a server without credentials.
+type emptyEntry struct {
+	pattern pattern
+	problem *problem
+	err     error
 }
 
 // entry has the credentials of one server.
@@ -33,9 +41,9 @@ var _ authn.Keychain = (*Store)(nil)
 // Resolve finds the credentials for a repository or a registry by the kubelet's rules: the host has
 // to match label by label, where a label may have globs, the port has to be the same, and the
 // repository has to begin with the path. The most specific entry wins: a host before a glob, then
-// the longest path. Where there is none, it is authn.Anonymous. Unlike the kubelet, which tries
-// every entry that matches, it prefers "quay.io" to "quay.io/team" for the repository
-// "quay.io/team-two".
+// the longest path. Where there is none, it is authn.Anonymous, or an [Error] where the secret
+// names the registry and has no credentials. Unlike the kubelet, which tries every entry that
+// matches, it prefers "quay.io" to "quay.io/team" for the repository "quay.io/team-two".
 func (s *Store) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	host := canonicalHost(target.RegistryStr())
 	repository := strings.TrimPrefix(target.String(), target.RegistryStr())
@@ -44,6 +52,11 @@ func (s *Store) Resolve(target authn.Resource) (authn.Authenticator, error) {
 			if e.pattern.matchesHost(host) && below(e.pattern, repository) {
 				return e.login, nil
 			}
+		}
+	}
+	for _, e := range s.empty {
+		if e.pattern.matchesHost(host) && e.pattern.holds(repository) {
+			return nil, e.err
 		}
 	}
 	return authn.Anonymous, nil
@@ -58,8 +71,8 @@ func (s *Store) Servers() []string {
 	return servers
 }
 
-// Ignored are the fields of the secret that were left out, such as "credsStore": they name programs
-// on the machine where the file was written.
+// Ignored are the fields of the secret that were left out, such as "credsStore": they are settings
+// of programs on the machine where the file was written.
 func (s *Store) Ignored() []string { return slices.Clone(s.ignored) }
 
 // DockerConfigJSON REVEALS the credentials: it is the file for those who can't take a keychain, as

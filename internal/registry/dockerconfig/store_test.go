@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
@@ -103,6 +104,28 @@ func TestResolveKnowsRegistriesToo(t *testing.T) {
 	found, err = of(t, "quay.io/team").Resolve(registry)
 	require.NoError(t, err)
 	assert.Equal(t, authn.Anonymous, found)
+}
+
+func TestAnEmptyServerIsReportedToWhoNeedsIt(t *testing.T) {
+	t.Parallel()
+	store := parse(t, newer(`{"auths":{"docker.io":{},"ghcr.io/team":{},"quay.io":{"auth":"`+auth("bot:"+password)+`"},"quay.io/team":{}}}`))
+	for repository, want := range map[string]string{
+		"docker.io/library/os": `, key ".dockerconfigjson", server "docker.io": it has no credentials; give it "auth" (`,
+		"ghcr.io/team/os":      `, key ".dockerconfigjson", server "ghcr.io/team": it has no credentials; give it "auth" (`,
+		"ghcr.io/other/os":     "",
+		"quay.io/team/os":      "",
+		"registry.example/os":  "",
+	} {
+		target, err := name.NewRepository(repository)
+		require.NoError(t, err)
+		_, err = store.Resolve(target)
+		if want == "" {
+			require.NoError(t, err, repository)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+		assert.Equal(t, fault.Waiting, fault.ClassOf(err))
+	}
 }
 
 func TestCanonicalFormKeepsPlaces(t *testing.T) {
