@@ -75,7 +75,8 @@ func readSpec(mc *mcfgv1.MachineConfig, cfg *Config) (found []*Error) {
 			found = append(found, invalid(mc.Name, path, err))
 		}
 	}
-	cfg.FIPS, cfg.OSImageURL, cfg.ExtensionsImage = spec.FIPS, spec.OSImageURL, spec.BaseOSExtensionsContainerImage
+	cfg.FIPS = spec.FIPS
+	cfg.OSImageURL, cfg.ExtensionsImage = mcfgv1.WithoutTag(spec.OSImageURL), mcfgv1.WithoutTag(spec.BaseOSExtensionsContainerImage)
 	add("spec.osImageURL", checkPullSpec(spec.OSImageURL))
 	add("spec.baseOSExtensionsContainerImage", checkPullSpec(spec.BaseOSExtensionsContainerImage))
 	cfg.KernelType = spec.KernelType

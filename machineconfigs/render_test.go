@@ -226,6 +226,12 @@ func TestRenderImages(t *testing.T) {
 			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1")), machineConfig("60-b", "", osImage(streamImages.OSImage))},
 			streamImages.OSImage, streamImages.ExtensionsImage,
 		},
+		"a digest counts beside a tag": {
+			Images{},
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "",
+				osImage("quay.io/my/os:1@sha256:"+strings.Repeat("1", 64)), extensionsImage("quay.io:443/my/ext:1@sha256:"+strings.Repeat("2", 64)))},
+			"quay.io/my/os@sha256:" + strings.Repeat("1", 64), "quay.io:443/my/ext@sha256:" + strings.Repeat("2", 64),
+		},
 		"another extensions image for the stream's OS image": {
 			explicit,
 			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", extensionsImage("quay.io/my/ext:1"), extensions)},

@@ -197,7 +197,7 @@ func (c *Contribution) judge(p *Pair, osOnly bool) {
 // maxShown is how much of a name that makes no sense is shown.
 const maxShown = 64
 
-var reference = regexp.MustCompile(`^(([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5})(/[a-zA-Z0-9-_.]+)+(:[a-zA-Z0-9._-]{1,128}|@sha256:[a-f0-9]{64})$`)
+var reference = regexp.MustCompile(`^(([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\[[a-fA-F0-9:.]+\](:[0-9]{2,5})?)(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+(:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}(@sha256:[a-f0-9]{64})?|@sha256:[a-f0-9]{64})$`)
 
 // CheckReference tells what is wrong with the name of an image as the API wants it: by tag or by
 // digest, with a registry. The text is empty where it is right.

@@ -78,6 +78,7 @@ func Failing(source Source, conditionType, reason, message string) Gathered {
 
 // name adds an image that a source names; none is no image.
 func (g *Gathered) name(where, stream string, role Role, image string) {
+	image = mcfgv1.WithoutTag(image)
 	if image == "" {
 		return
 	}

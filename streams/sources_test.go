@@ -313,6 +313,15 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+func TestADigestCountsBesideATag(t *testing.T) {
+	t.Parallel()
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	found := FromSpec([]mcfgv1.OSImageStreamImages{{Name: "a", OSImage: mcfgv1.ImageReferenceFormat("quay.io/os:stable" + digest)}}).Images
+	require.Len(t, found, 1)
+	assert.Nil(t, found[0].Problem)
+	assert.Equal(t, "quay.io/os"+digest, found[0].Image)
+}
+
 func TestCheckReference(t *testing.T) {
 	t.Parallel()
 	hex := strings.Repeat("0", 64)
@@ -320,6 +329,8 @@ func TestCheckReference(t *testing.T) {
 		"quay.io/a/b:tag":                     "",
 		"quay.io/a/b@sha256:" + hex:           "",
 		"registry:5000/b@sha256:" + hex:       "",
+		"quay.io/a.b/c__d:tag@sha256:" + hex:  "",
+		"[fd00::1]:5000/b:tag":                "",
 		"quay.io/a/b":                         "it has neither a tag nor a digest",
 		"quay.io/a/b@sha256:" + hex[1:]:       "its digest has 63 characters, and has to have 64",
 		"quay.io/a/b@sha256:" + hex + "0":     "its digest has 65 characters, and has to have 64",

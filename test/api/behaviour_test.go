@@ -31,19 +31,27 @@ func TestPushSpecsOfEveryShape(t *testing.T) {
 	server.own(t, "MachineOSBuild")
 	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
 	for repository, ok := range map[string]bool{
-		"quay.io/worker":                     true,
-		"quay.io/org/worker":                 true,
-		"quay.io/a/b/c/d/e/f/worker":         true,
-		"registry.example.com:5000/a/worker": true,
-		"registry:5000/os/worker":            true,
-		"registry:5000/worker":               true,
-		"localhost:5000/a/b/c/worker":        true,
+		"quay.io/worker":                                              true,
+		"quay.io/org/worker":                                          true,
+		"quay.io/a/b/c/d/e/f/worker":                                  true,
+		"registry.example.com:5000/a/worker":                          true,
+		"registry:5000/os/worker":                                     true,
+		"registry:5000/worker":                                        true,
+		"localhost:5000/a/b/c/worker":                                 true,
+		"registry.gitlab.example.com/first.last/os/worker":            true,
+		"ghcr.io/my.org/os":                                           true,
+		"registry.example.com/" + strings.Repeat("a", 70) + "/worker": true,
+		"registry.example.com/a__b/c--d/worker":                       true,
+		"192.0.2.7:5000/os/worker":                                    true,
+		"[fd00::1]:5000/os/worker":                                    true,
 		"image-registry.openshift-image-registry.svc:5000/openshift-machine-config-operator/os-image": true,
 		"worker":                              false,
 		"registry/worker":                     false,
 		"localhost/worker":                    false,
 		"registry:5/worker":                   false,
 		"https://registry.example.com/worker": false,
+		"registry.example.com/os/../worker":   false,
+		"registry.example.com/.hidden/worker": false,
 	} {
 		t.Run(repository, func(t *testing.T) {
 			tagged := mosc(t, map[string]any{"spec": map[string]any{"renderedImagePushSpec": repository + ":latest"}})
@@ -58,6 +66,47 @@ func TestPushSpecsOfEveryShape(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "spec.renderedImagePushSpec: Invalid value: \""+repository+":latest\"", "field and value")
 			require.ErrorContains(t, digestErr, "status.digestedImagePushSpec: Invalid value: \""+repository+digest+"\"", "field and value")
+		})
+	}
+}
+
+// TestPushSpecsThatNoRegistryTakes are accepted by the published rules, and could only fail later.
+func TestPushSpecsThatNoRegistryTakes(t *testing.T) {
+	server := newServer(t)
+	server.own(t, "MachineOSConfig")
+	for _, spec := range []string{
+		"registry.example.com/Org/worker:1", "registry.example.com/os/Worker:1", "registry.example.com/os/-worker:1",
+		"registry.example.com/os/worker:" + strings.Repeat("t", 129), "registry.example.com/os/worker:.hidden",
+	} {
+		_, err := server.create(t, mosc(t, map[string]any{"spec": map[string]any{"renderedImagePushSpec": spec}}))
+		require.ErrorContains(t, err, "no registry takes another name", spec)
+	}
+	longest := "registry.example.com/os/worker:" + strings.Repeat("t", 128)
+	_, err := server.create(t, mosc(t, map[string]any{"spec": map[string]any{"renderedImagePushSpec": longest}}))
+	require.NoError(t, err)
+}
+
+// TestImagesByTagAndDigest are as tools write them that keep digests up to date.
+func TestImagesByTagAndDigest(t *testing.T) {
+	server := newServer(t)
+	server.own(t, "MachineOSConfig")
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	for image, ok := range map[string]bool{
+		"quay.io/fedora/fedora-coreos:stable" + digest: true,
+		"quay.io/fedora/fedora-coreos" + digest:        true,
+		"quay.io/fedora/fedora-coreos:stable":          true,
+		"[fd00::1]:5000/my.org/os:stable" + digest:     true,
+		"quay.io/fedora/fedora-coreos:" + digest:       false,
+		"quay.io/Fedora/fedora-coreos:stable":          false,
+		"quay.io/fedora/fedora-coreos":                 false,
+	} {
+		t.Run(image, func(t *testing.T) {
+			_, err := server.create(t, mosc(t, map[string]any{"spec": map[string]any{"baseOSImagePullSpec": image}}))
+			if ok {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "spec.baseOSImagePullSpec")
+			}
 		})
 	}
 }

@@ -6,30 +6,42 @@ import "strings"
 // or a port, so that it cannot be taken for the first part of a path. At most 447 characters.
 //
 // Published in github.com/openshift/api; hosts without a dot are accepted in addition where they
-// have a port.
+// have a port, as are IPv6 addresses and every path of the OCI distribution specification. What no
+// registry takes is refused.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=447
-// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5})(/[a-zA-Z0-9-_]{1,61})*/[a-zA-Z0-9-_.]+:[a-zA-Z0-9._-]+$') || self.matches('^[^.]+\\.[^.]+\\.svc:\\d+\\/[^\\/]+\\/[^\\/]+:[^\\/]+$')`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag."
+// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\\[[a-fA-F0-9:.]+\\](:[0-9]{2,5})?)(/[a-zA-Z0-9-_.]+)+:[a-zA-Z0-9._-]+$') || self.matches('^[^.]+\\.[^.]+\\.svc:\\d+\\/[^\\/]+\\/[^\\/]+:[^\\/]+$')`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag."
+// +kubebuilder:validation:XValidation:rule=`self.matches('^[^/]+(/[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*)+:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$')`,message="each part of the path must be lowercase letters and digits, with '.', '_', '__' or '-' between them, and the tag at most 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-': no registry takes another name"
 type ImageTagFormat string
 
 // ImageDigestFormat is one exact image: host[:port][/path ...]/name@sha256:digest. The host needs a
 // dot or a port; the digest has 64 lowercase hexadecimal characters. At most 447 characters in all.
 //
-// Published in github.com/openshift/api; any number of path components, and hosts without a dot
-// where they have a port, are accepted in addition.
+// Published in github.com/openshift/api; every path of the OCI distribution specification, IPv6
+// addresses, and hosts without a dot where they have a port, are accepted in addition.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=447
 // +kubebuilder:validation:XValidation:rule=`(self.split('@').size() == 2 && self.split('@')[1].matches('^sha256:[a-f0-9]{64}$'))`,message="the OCI Image reference must end with a valid '@sha256:<digest>' suffix, where '<digest>' is 64 characters long"
-// +kubebuilder:validation:XValidation:rule=`(self.split('@')[0].matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5})/([a-zA-Z0-9-_]{0,61}/)*[a-zA-Z0-9-_.]*?$'))`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme"
+// +kubebuilder:validation:XValidation:rule=`(self.split('@')[0].matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\\[[a-fA-F0-9:.]+\\](:[0-9]{2,5})?)(/([a-zA-Z0-9-_]{0,61}/)*[a-zA-Z0-9-_.]*?|(/[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*)+)$'))`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme"
 type ImageDigestFormat string
 
 // ImageReferenceFormat is an image to pull, by tag or by digest: host[:port][/path ...]/name:tag or
 // ...@sha256:digest. A tag is resolved to a digest each time it is looked at; nothing that runs on
-// a node is ever named by tag. At most 447 characters.
+// a node is ever named by tag. Where both are given, the digest counts. At most 447 characters.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=447
-// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5})(/[a-zA-Z0-9-_.]+)+(:[a-zA-Z0-9._-]{1,128}|@sha256:[a-f0-9]{64})$')`,message="the image must be host[:port][/path]/name followed by :<tag> or by @sha256:<digest> of 64 lowercase hexadecimal characters; a host without a dot needs a port"
+// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\\[[a-fA-F0-9:.]+\\](:[0-9]{2,5})?)(/[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*)+(:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}(@sha256:[a-f0-9]{64})?|@sha256:[a-f0-9]{64})$')`,message="the image must be host[:port][/path]/name followed by :<tag> or by @sha256:<digest> of 64 lowercase hexadecimal characters; a host without a dot needs a port, and the path is lowercase"
 type ImageReferenceFormat string
+
+// WithoutTag returns the name of an image without the tag that stands before its digest, if both
+// are there: the digest says which image it is.
+func WithoutTag(image string) string {
+	name, digest, pinned := strings.Cut(image, "@")
+	if colon := strings.LastIndex(name, ":"); pinned && colon > strings.LastIndex(name, "/") {
+		return name[:colon] + "@" + digest
+	}
+	return image
+}
 
 // shortDigestLength is how much of a digest people compare by eye.
 const shortDigestLength = 12

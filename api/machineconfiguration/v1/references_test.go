@@ -32,6 +32,22 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+func TestWithoutTag(t *testing.T) {
+	t.Parallel()
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	for image, want := range map[string]string{
+		"quay.io/os:1.2" + digest:       "quay.io/os" + digest,
+		"registry:5000/os/x:1" + digest: "registry:5000/os/x" + digest,
+		"registry:5000/os/x" + digest:   "registry:5000/os/x" + digest,
+		"[fd00::1]:5000/os:1" + digest:  "[fd00::1]:5000/os" + digest,
+		"quay.io/os:1.2":                "quay.io/os:1.2",
+		"registry:5000/os":              "registry:5000/os",
+		"":                              "",
+	} {
+		assert.Equal(t, want, WithoutTag(image))
+	}
+}
+
 func TestArchitecture(t *testing.T) {
 	t.Parallel()
 	for _, architecture := range []Architecture{ArchitectureAMD64, ArchitectureARM64, ArchitecturePPC64LE, ArchitectureS390X} {
