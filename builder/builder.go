@@ -66,6 +66,9 @@ type Options struct {
 	SlowAfter time.Duration
 	// PlainHTTP are registries that builds may ask without TLS, as hosts with or without a port.
 	PlainHTTP []string
+	// PrivateStorage are registries that may point to private addresses though their own are
+	// public.
+	PrivateStorage []string
 	// TrustBundle are certificate authorities that builds trust beside those of the pool's
 	// configuration, as PEM.
 	TrustBundle []byte
@@ -133,7 +136,7 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 	b.checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Indexer: o.Base, Clock: now})
 	made := maker.New(maker.Options{
 		Base: o.Base, Fetcher: o.Fetcher, Pinner: b.checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
-		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
+		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
 	removes := retention.New(retention.Options{Client: c, Events: publisher, Checker: b.checker, Images: o.Images})
 	b.finder = wanted.New(wanted.Options{

@@ -40,7 +40,7 @@ func withPackages(t *testing.T, installed string) *world {
 func (w *world) withSBOMs(o *settings) {
 	signer := sign.NewSigner(w.secretKeys())
 	o.Signer, o.Attester = signer, signer
-	o.SBOMs = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
+	o.SBOMs = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1", w.clock)
 }
 
 // sbom is the signed SBOM of an image, and the package URLs of what it lists.

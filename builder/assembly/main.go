@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/builder/backend"
@@ -46,14 +45,14 @@ func (c *Command) Main(ctx context.Context, step backend.Step, out io.Writer) in
 }
 
 func (c *Command) run(ctx context.Context, step backend.Step, said *backend.Report) (err error) {
-	plain, err := c.plainHTTP()
+	options, err := c.registries()
 	if err != nil {
 		return err
 	}
-	if c.Pull, err = connect(c.PullCredentials, plain); err != nil {
+	if c.Pull, err = connect(c.PullCredentials, options); err != nil {
 		return err
 	}
-	if c.Push, err = connect(c.PushCredentials, plain); err != nil {
+	if c.Push, err = connect(c.PushCredentials, options); err != nil {
 		return err
 	}
 	if step == backend.Preflight {
@@ -63,23 +62,23 @@ func (c *Command) run(ctx context.Context, step backend.Step, said *backend.Repo
 	return err
 }
 
-// plainHTTP are the registries that the instructions allow without TLS.
-func (c *Command) plainHTTP() (hosts []string, err error) {
+// registries are what the instructions allow registries.
+func (c *Command) registries() (options registry.Options, err error) {
 	all, err := c.instructions()
 	for i := range all {
-		hosts = append(hosts, all[i].PlainHTTP...)
+		options.PlainHTTP = append(options.PlainHTTP, all[i].PlainHTTP...)
+		options.Pointers.PrivateStorage = append(options.Pointers.PrivateStorage, all[i].PrivateStorage...)
 	}
-	return hosts, err
+	return options, err
 }
 
-func connect(folder string, plainHTTP []string) (*registry.Client, error) {
+func connect(folder string, options registry.Options) (*registry.Client, error) {
 	store, err := dockerconfig.ReadFolder(folder)
 	if err != nil {
 		return nil, err
 	}
-	var keychain authn.Keychain
 	if store != nil {
-		keychain = store
+		options.Keychain = store
 	}
-	return registry.New(registry.Options{Keychain: keychain, PlainHTTP: plainHTTP}), nil
+	return registry.New(options), nil
 }

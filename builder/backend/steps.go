@@ -166,6 +166,9 @@ type Instructions struct {
 	Target string `json:"target"`
 	// PlainHTTP are the registries that may be asked without TLS, as the controller was told.
 	PlainHTTP []string `json:"plainHTTP,omitempty"`
+	// PrivateStorage are registries that may point to private addresses though their own are
+	// public.
+	PrivateStorage []string `json:"privateStorage,omitempty"`
 	// Created is the time that the image says it was made at, in seconds of Unix time
 	// (SOURCE_DATE_EPOCH).
 	Created int64 `json:"created"`

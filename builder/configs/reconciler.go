@@ -26,7 +26,10 @@ import (
 
 // Reconciler finds out which image each MachineOSConfig wants, and sees to it that one build
 // makes it.
-type Reconciler struct{ options Options }
+type Reconciler struct {
+	options Options
+	retries retries
+}
 
 // New makes a reconciler.
 func New(options Options) *Reconciler {
@@ -214,6 +217,9 @@ func (*Reconciler) requeue(_ context.Context, s *scope) error {
 	if fault.IsTransient(s.problem) {
 		return s.problem
 	}
+	if fault.IsWaiting(s.late) { // for a turn, which changes nothing about the image
+		return nil
+	}
 	return s.late
 }
 
@@ -241,8 +247,10 @@ func (r *Reconciler) next(s *scope) ctrl.Result {
 		}
 	case s.decision.After > 0:
 		after = min(s.decision.After, wanted.Idle)
-	case s.problem != nil && fault.IsWaiting(s.problem) && fault.After(s.problem) > 0:
+	case fault.After(s.problem) > 0:
 		after = fault.After(s.problem)
+	case fault.After(s.late) > 0:
+		after = fault.After(s.late)
 	case s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == mcfgv1.BuildStagePending:
 		after = runs.Queued
 	}
@@ -252,6 +260,7 @@ func (r *Reconciler) next(s *scope) ctrl.Result {
 // forget drops what is known of a MachineOSConfig that is gone, and tells its pool.
 func (r *Reconciler) forget(ctx context.Context, name string) (ctrl.Result, error) {
 	r.options.Finder.Forget(name)
+	r.retries.forget(name)
 	r.options.Metrics.Forget(name)
 	pool := &mcfgv1.MachineConfigPool{}
 	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {

@@ -109,6 +109,7 @@ func (r *Reconciler) state(s *scope) *plan.State {
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: s.found.BuildOf(s.config, s.builds), HasContent: s.found.HasContent}
 		state.Access = s.found.Credentials.Access
+		state.Retries = r.retries.of(s.config.Name, state.Wanted.Build)
 		state.HadImage = slices.ContainsFunc(s.images, func(image mcfgv1alpha1.MachineOSImage) bool {
 			return metav1.IsControlledBy(&image, s.config) && image.Labels[mcfgv1.LabelMachineOSBuild] == state.Wanted.Build
 		})
@@ -152,6 +153,12 @@ func (r *Reconciler) interrupt(ctx context.Context, s *scope) error {
 
 // remove deletes builds that make room for another one of their name.
 func (r *Reconciler) remove(ctx context.Context, s *scope) error {
+	switch {
+	case s.decision.Retries:
+		r.retries.note(s.config.Name, s.decision.Build)
+	case s.decision.Action == plan.Nothing:
+		r.retries.forget(s.config.Name)
+	}
 	return r.deleteBuilds(ctx, s, s.decision.Remove, s.decision.Message)
 }
 

@@ -20,6 +20,7 @@ import (
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/signature"
 	"go.podman.io/image/v5/types"
+	"go.podman.io/storage"
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -27,7 +28,21 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
+
+// loop is a store in which a RUN line has made a layer lie below itself.
+type loop struct{ storage.Store }
+
+func (loop) Layer(id string) (*storage.Layer, error) {
+	return &storage.Layer{ID: id, Parent: map[string]string{"top": "below", "below": "top"}[id]}, nil
+}
+
+func TestLayersInACircleEnd(t *testing.T) {
+	t.Parallel()
+	_, err := chain(loop{}, &storage.Image{ID: "image", TopLayer: "top"})
+	require.EqualError(t, err, "reading the layers of image image: layer top lies below itself")
+}
 
 func TestLoginsAreForTheirRepositories(t *testing.T) {
 	t.Parallel()
@@ -148,7 +163,7 @@ func TestBuildsFollowNoRegistryIntoNetworks(t *testing.T) {
 			t.Parallel()
 			image, err := reference.ParseNormalizedNamed(tt.registry + "/os")
 			require.NoError(t, err)
-			_, err = guarded(t.Context(), []reference.Named{image})(&url.URL{Scheme: "https", Host: tt.asked, Path: "/v2/"})
+			_, err = guarded(t.Context(), &wire.Pointers{}, []reference.Named{image})(&url.URL{Scheme: "https", Host: tt.asked, Path: "/v2/"})
 			if tt.want == "" {
 				require.NoError(t, err)
 				return

@@ -71,7 +71,12 @@ func find(store storage.Store, named reference.Named) (*storage.Image, error) {
 // chain are the layers of an image, topmost first.
 func chain(store storage.Store, image *storage.Image) ([]*storage.Layer, error) {
 	var layers []*storage.Layer
+	seen := map[string]bool{}
 	for id := image.TopLayer; id != ""; {
+		if seen[id] {
+			return nil, fmt.Errorf("reading the layers of image %s: layer %s lies below itself", image.ID, id)
+		}
+		seen[id] = true
 		layer, err := store.Layer(id)
 		if err != nil {
 			return nil, fmt.Errorf("reading the layers of image %s: %w", image.ID, err)

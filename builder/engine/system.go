@@ -42,12 +42,15 @@ type system struct {
 	policy *signature.Policy
 	// plainHTTP are the registries that may be asked without TLS.
 	plainHTTP []string
-	held      []*unnamed
+	// pointers decide where registries may point to.
+	pointers wire.Pointers
+	held     []*unnamed
 }
 
 // newSystem reads the settings of the pool that the step has.
 func (r *run) newSystem() (*system, error) {
-	s := &system{plainHTTP: r.instructions.PlainHTTP, SystemContext: types.SystemContext{
+	pointers := wire.Pointers{PrivateStorage: r.instructions.PrivateStorage}
+	s := &system{plainHTTP: r.instructions.PlainHTTP, pointers: pointers, SystemContext: types.SystemContext{
 		OSChoice:                          "linux",
 		ArchitectureChoice:                containerfiles.GoArch(mcfgv1.ContainerfileArch(r.instructions.Architecture)),
 		BlobInfoCacheDir:                  r.blobInfo(),
@@ -187,14 +190,14 @@ func (s *system) about(ctx context.Context, image reference.Named) (*types.Syste
 	if err != nil {
 		return nil, err
 	}
-	about.DockerProxy = guarded(ctx, sources)
+	about.DockerProxy = guarded(ctx, &s.pointers, sources)
 	return &about, nil
 }
 
 // guarded is the choice of a proxy, which the library asks for before each request. It also refuses
 // what the controller refuses to ask: hosts inside of networks that a registry points to. The
 // network's policy may not be enforced.
-func guarded(ctx context.Context, sources []reference.Named) func(*url.URL) (*url.URL, error) {
+func guarded(ctx context.Context, pointers *wire.Pointers, sources []reference.Named) func(*url.URL) (*url.URL, error) {
 	hosts := make([]string, 0, len(sources))
 	for _, source := range sources {
 		hosts = append(hosts, reference.Domain(source))
@@ -202,7 +205,7 @@ func guarded(ctx context.Context, sources []reference.Named) func(*url.URL) (*ur
 	return func(asked *url.URL) (*url.URL, error) {
 		if !slices.Contains(hosts, asked.Host) {
 			for _, host := range hosts { // which of them points there is not known
-				if err := wire.CheckPointer(ctx, nil, host, asked.Host); err != nil {
+				if err := pointers.Check(ctx, host, asked.Host); err != nil {
 					return nil, err
 				}
 			}

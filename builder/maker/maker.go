@@ -51,10 +51,11 @@ type Options struct {
 	Attester Attester
 	// BuilderID is what the provenance of content calls this installation.
 	BuilderID string
-	// Proxy, PlainHTTP and TrustBundle are what builds need to reach registries.
-	Proxy       map[string]string
-	PlainHTTP   []string
-	TrustBundle []byte
+	// Proxy, PlainHTTP, PrivateStorage and TrustBundle are what builds need to reach registries.
+	Proxy          map[string]string
+	PlainHTTP      []string
+	PrivateStorage []string
+	TrustBundle    []byte
 	// AcceptBase reports whether builds accept the base image whatever the policy of nodes says.
 	AcceptBase bool
 }

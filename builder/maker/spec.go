@@ -90,7 +90,7 @@ func (m *Maker) architecture(
 	instructions := backend.Instructions{
 		Build: o.Key.Build, Architecture: mcfgv1.Architecture(p.Architecture),
 		Containerfile: rendered.Text, Stage: rendered.Stage, Lines: linesOf(rendered), Target: t.String(),
-		PlainHTTP: m.options.PlainHTTP,
+		PlainHTTP: m.options.PlainHTTP, PrivateStorage: m.options.PrivateStorage,
 	}
 	if !o.Base.Created.IsZero() {
 		instructions.Created = o.Base.Created.Unix()

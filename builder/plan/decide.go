@@ -110,6 +110,8 @@ type State struct {
 	Access string
 	// Timeout is how long an attempt to build may take.
 	Timeout time.Duration
+	// Retries is how often the wanted build was made again in a row since it failed.
+	Retries int
 	// Backend reports whether there is one that builds content.
 	Backend bool
 }
@@ -117,6 +119,10 @@ type State struct {
 // RetryAfter is when a build that failed for a reason outside of its inputs is made again without
 // anybody asking: what a registry denied can be put right there, and nothing tells.
 const RetryAfter = 15 * time.Minute
+
+// maxDoublings is how often that time doubles, to 16 hours, where RUN lines may have made the build
+// fail: they may do so for ever.
+const maxDoublings = 6
 
 // Decision is what to do, and why.
 type Decision struct {
@@ -135,6 +141,8 @@ type Decision struct {
 	// Acknowledge reports whether the request for a rebuild has been followed, and can be taken
 	// down.
 	Acknowledge bool
+	// Retries reports whether a build is made again that failed, without anybody asking.
+	Retries bool
 	// After is when to look again; zero leaves it to the caller.
 	After time.Duration
 }
@@ -255,12 +263,23 @@ func (s *State) failed(b Existing) Decision {
 	if b.Reason == mcfgv1.ReasonTimedOut && b.Timeout > 0 && s.Timeout > b.Timeout {
 		return s.replace(b, fmt.Sprintf("it is tried again with spec.buildTimeout of %s after: %s", s.Timeout, b.Message))
 	}
+	after := s.retryAfter(b.Reason)
 	passed := s.Now.Sub(b.Ended)
-	if s.Access != b.Access || passed >= RetryAfter {
-		return s.replace(b, fmt.Sprintf("it is tried again after: %s", b.Message))
+	if s.Access != b.Access || passed >= after {
+		d := s.replace(b, fmt.Sprintf("it is tried again after: %s", b.Message))
+		d.Retries = s.Access == b.Access && len(d.Remove) > 0
+		return d
 	}
-	stop.After = RetryAfter - passed
+	stop.After = after - passed
 	return stop
+}
+
+// retryAfter is when a build that failed is made again without anybody asking.
+func (s *State) retryAfter(reason string) time.Duration {
+	if reason == mcfgv1.ReasonRetryLimitReached || reason == mcfgv1.ReasonTimedOut {
+		return RetryAfter << min(s.Retries, maxDoublings)
+	}
+	return RetryAfter
 }
 
 // IsOutside reports whether a build failed for a reason that its inputs don't decide.

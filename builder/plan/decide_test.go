@@ -187,6 +187,18 @@ func TestDecide(t *testing.T) {
 			state(with(build("worker-b", failed, because("ImageNotFound"))), func(s *plan.State) { s.Now = now.Add(plan.RetryAfter) }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
+		"what failed again and again waits longer": {
+			state(with(build("worker-b", failed, because("RetryLimitReached"))), func(s *plan.State) { s.Retries = 2 }),
+			want{action: plan.Stop, reason: "RetryLimitReached", after: 4*plan.RetryAfter - time.Minute},
+		},
+		"no longer than to the next day": {
+			state(with(build("worker-b", failed, because("TimedOut"))), func(s *plan.State) { s.Retries = 1000 }),
+			want{action: plan.Stop, reason: "TimedOut", after: 16*time.Hour - time.Minute},
+		},
+		"what RUN lines can't cause does not": {
+			state(with(build("worker-b", failed, because("PushDenied"))), func(s *plan.State) { s.Retries = 2 }),
+			want{action: plan.Stop, reason: "PushDenied", after: plan.RetryAfter - time.Minute},
+		},
 		"a denied build is not made again while preflight says no": {
 			state(denied, with(build("worker-b", failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
 			want{action: plan.Stop, reason: "PushDenied"},

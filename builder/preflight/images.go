@@ -17,7 +17,6 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -99,14 +98,14 @@ func (b *Base) Layers(platform v1.Platform) int {
 
 // resolve finds what a reference stands for.
 func (i *inspection) resolve(ctx context.Context, reference string) (registry.Resolved, error) {
-	return i.resolved.get(reference+"|"+i.result.Access, i.request.Fresh, func() (registry.Resolved, error) {
+	return i.resolved.get(ctx, question{reference, i.result.Access, i.request.Fresh}, func() (registry.Resolved, error) {
 		return i.result.Pull.Resolve(ctx, reference)
 	})
 }
 
 // Pin finds what a reference stands for now, by digest.
 func (c *Checker) Pin(ctx context.Context, with credentials.Credentials, reference string) (string, error) {
-	found, err := c.resolved.get(reference+"|"+with.Access, false, func() (registry.Resolved, error) {
+	found, err := c.resolved.get(ctx, question{reference, with.Access, false}, func() (registry.Resolved, error) {
 		return with.Pull.Resolve(ctx, reference)
 	})
 	return found.Image, err
@@ -242,7 +241,7 @@ func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 // BaseImage reads what an OS image has, by digest, for some of its architectures; for all that
 // nodes can have where none is named.
 func (c *Checker) BaseImage(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
-	return c.bases.get(fmt.Sprint(pinned, wanted), false, func() (*Base, error) { return c.readBase(ctx, pull, pinned, wanted) })
+	return c.bases.get(ctx, question{about: pinned, with: fmt.Sprint(wanted)}, func() (*Base, error) { return c.readBase(ctx, pull, pinned, wanted) })
 }
 
 func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
@@ -299,7 +298,7 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	}
 	// An image that Layerwright made has the configuration of another time or pool on top. The new
 	// one takes its place, so nothing of it counts.
-	if image, err = compose.WithoutConfiguration(image); err != nil {
+	if image, err = registry.WithoutConfiguration(image); err != nil {
 		return err
 	}
 	name, _, _ := strings.Cut(base.Image, "@")
@@ -330,7 +329,7 @@ func unsuitable(image, problem string) error {
 // Has reports whether a registry has an image, by digest. Access identifies the credentials of the
 // client. A fresh answer is asked for; others may be some minutes old.
 func (c *Checker) Has(ctx context.Context, images *registry.Client, access, pinned string, fresh bool) (bool, error) {
-	_, err := c.resolved.get("has|"+pinned+"|"+access, fresh, func() (registry.Resolved, error) {
+	_, err := c.resolved.get(ctx, question{pinned, "has|" + access, fresh}, func() (registry.Resolved, error) {
 		return images.Resolve(ctx, pinned)
 	})
 	if registry.IsNotFound(err) {

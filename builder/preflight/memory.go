@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"hash/fnv"
 	"sync"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
-	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/turns"
 )
 
 // memory remembers good answers for a while. It holds nothing that could not be asked again. It is
@@ -35,28 +36,32 @@ func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memor
 	return &memory[T]{clock: c, ttl: ttl, limit: limit, answers: map[string]answer[T]{}}
 }
 
+// question is about an image or a repository, with one set of credentials.
+type question struct {
+	about, with string
+	// fresh asks again, whatever is remembered.
+	fresh bool
+}
+
+func (q *question) key() string { return q.about + "|" + q.with }
+
 // get gives the remembered answer, or asks. Those who want the same at the same time share one
 // question, unless they want a fresh answer. An answer that was given is remembered, an error is
 // not, and makes no one forget an answer.
-func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error) {
-	if fresh {
+func (m *memory[T]) get(ctx context.Context, q question, ask func() (T, error)) (T, error) {
+	key := q.key()
+	if q.fresh {
 		return m.ask(key, ask)
 	}
-	for {
-		if value, ok := m.known(key); ok {
+	if value, ok := m.known(key); ok {
+		return value, nil
+	}
+	return turns.Share(ctx, &m.flights, key, q.about, func() (T, error) {
+		if value, ok := m.known(key); ok { // someone has asked in between
 			return value, nil
 		}
-		led := false
-		value, err, _ := m.flights.Do(key, func() (any, error) {
-			led = true
-			return m.ask(key, ask)
-		})
-		if !led && fault.IsCancellation(err) {
-			continue // whoever asked for both has gone
-		}
-		answered, _ := value.(T)
-		return answered, err
-	}
+		return m.ask(key, ask)
+	})
 }
 
 func (m *memory[T]) known(key string) (value T, ok bool) {

@@ -141,7 +141,7 @@ func (c *Checker) CanPush(ctx context.Context, with credentials.Credentials, pus
 	if err != nil {
 		return err
 	}
-	_, err = c.pushable.get(repository+"|"+with.Access, fresh, func() (bool, error) {
+	_, err = c.pushable.get(ctx, question{repository, with.Access, fresh}, func() (bool, error) {
 		return true, with.Push.CanPush(ctx, repository)
 	})
 	if err != nil {

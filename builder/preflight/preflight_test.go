@@ -24,7 +24,7 @@ func TestMemory(t *testing.T) {
 	asked := 0
 	ask := func() (int, error) { asked++; return asked, nil }
 	get := func(key string, fresh bool) int {
-		value, err := m.get(key, fresh, ask)
+		value, err := m.get(t.Context(), question{about: key, fresh: fresh}, ask)
 		require.NoError(t, err)
 		return value
 	}
@@ -32,10 +32,10 @@ func TestMemory(t *testing.T) {
 	clock.SetTime(t0.Add(time.Minute))
 	assert.Equal(t, 3, get("a", false), "an answer grows old")
 
-	_, err := m.get("b", false, func() (int, error) { return 0, errors.New("no") })
+	_, err := m.get(t.Context(), question{about: "b"}, func() (int, error) { return 0, errors.New("no") })
 	require.EqualError(t, err, "no")
 	assert.Equal(t, 4, get("b", false), "an error is not remembered")
-	_, err = m.get("b", true, func() (int, error) { return 0, errors.New("no") })
+	_, err = m.get(t.Context(), question{about: "b", fresh: true}, func() (int, error) { return 0, errors.New("no") })
 	require.Error(t, err)
 	assert.Equal(t, 4, get("b", false), "and makes no one forget")
 
@@ -44,7 +44,7 @@ func TestMemory(t *testing.T) {
 		get(fmt.Sprint(i), false)
 		assert.LessOrEqual(t, len(m.answers), 2)
 	}
-	assert.Contains(t, m.answers, "9", "what was asked for last is there")
+	assert.Contains(t, m.answers, "9|", "what was asked for last is there")
 }
 
 func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
@@ -54,7 +54,7 @@ func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
 	m.weigh = func(value int) int { return value }
 	get := func(key string, value int) {
 		clock.SetTime(clock.Now().Add(15 * time.Minute))
-		got, err := m.get(key, false, func() (int, error) { return value, nil })
+		got, err := m.get(t.Context(), question{about: key}, func() (int, error) { return value, nil })
 		require.NoError(t, err)
 		require.Equal(t, value, got)
 	}
@@ -65,7 +65,7 @@ func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
 	assert.Len(t, m.answers, 1)
 	get("too large for all of it", 11)
 	assert.Len(t, m.answers, 1)
-	assert.Contains(t, m.answers, "c")
+	assert.Contains(t, m.answers, "c|")
 }
 
 func TestConcurrentQuestionsAreSharedOnce(t *testing.T) {
@@ -81,7 +81,7 @@ func TestConcurrentQuestionsAreSharedOnce(t *testing.T) {
 		values, errs := make([]int, 3), make([]error, 3)
 		var group sync.WaitGroup
 		for i := range values {
-			group.Go(func() { values[i], errs[i] = m.get("a", false, ask) })
+			group.Go(func() { values[i], errs[i] = m.get(t.Context(), question{about: "a"}, ask) })
 		}
 		synctest.Wait()
 		assert.Equal(t, 1, asked)
@@ -89,7 +89,9 @@ func TestConcurrentQuestionsAreSharedOnce(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 2, asked, "one of the others asks for both")
 		fresh := 0
-		group.Go(func() { fresh, _ = m.get("a", true, func() (int, error) { return 100, nil }) })
+		group.Go(func() {
+			fresh, _ = m.get(t.Context(), question{about: "a", fresh: true}, func() (int, error) { return 100, nil })
+		})
 		synctest.Wait()
 		assert.Equal(t, 100, fresh, "a fresh answer is not one that was asked for earlier")
 		answer <- nil

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // Limits that hold where Options leave them out.
@@ -60,8 +62,12 @@ type Fetcher struct {
 
 // New returns a fetcher with these limits.
 func New(options Options) *Fetcher {
+	transport := options.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
 	f := &Fetcher{maxBytes: options.MaxBytes, client: &http.Client{
-		Transport:     options.Transport,
+		Transport:     &wire.Progress{Next: transport, Clock: clock.RealClock{}},
 		Timeout:       options.Timeout,
 		CheckRedirect: checkRedirect,
 	}}

@@ -95,7 +95,7 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 		return Answer{Problem: err}
 	}
 	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.WantsRecheck(s.Config)})
-	if fault.IsTransient(err) {
+	if fault.IsTransient(err) || fault.Reason(err) == mcfgv1.ReasonWaitingForTurn {
 		if last := f.memory.of(s.Config.Name, key, time.Time{}); last != nil {
 			return Answer{Image: last, Late: err}
 		}

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/rollout/bootimages"
 	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
 	"github.com/layerwright/layerwright/rollout/bootimages/vsphere"
@@ -62,7 +64,9 @@ func addBootImages(options *controllerOptions) part {
 			Namespace: options.namespace, Soak: o.soak, DegradeAfter: o.degradeAfter, Metrics: counts,
 			Policies: disruption.Merge,
 			Owners:   ec2.New(manager.GetAPIReader(), &http.Client{Timeout: ec2Timeout}),
-			Importer: vsphere.New(manager.GetAPIReader(), &http.Client{}), // an import has a deadline of its own
+			Importer: vsphere.New(manager.GetAPIReader(), &http.Client{ // an import has a deadline of its own
+				Transport: &wire.Progress{Next: http.DefaultTransport, Clock: clock.RealClock{}},
+			}),
 		})
 	}
 }

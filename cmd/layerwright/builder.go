@@ -29,6 +29,7 @@ import (
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -43,8 +44,12 @@ import (
 // large blobs meanwhile.
 const registryPatience = 2 * time.Minute
 
-// manifestPatience is how long it may think about a manifest or a list, which it has at hand.
-const manifestPatience = 10 * time.Second
+// manifestPatience is how long it may think about a manifest or a list, which it has at hand, and
+// blobPatience about another answer to be read. Both are tried three times.
+const (
+	manifestPatience = 10 * time.Second
+	blobPatience     = 15 * time.Second
+)
 
 // addBuilder adds what makes images.
 func addBuilder(options *controllerOptions) part {
@@ -100,7 +105,7 @@ func (o *controllerOptions) images(
 	if keys := o.signing.keys(o.namespace, manager); keys != nil {
 		signer := sign.NewSigner(keys)
 		keeping.Signer, keeping.OwnKeys, keeping.Attester = signer, keys, signer
-		keeping.SBOMs = sbom.New(osImages, version.Current().Version)
+		keeping.SBOMs = sbom.New(osImages, version.Current().Version, clock.RealClock{})
 		settings.Attester, settings.BuilderID = signer, o.signing.builderID
 		if o.signing.enforce {
 			settings.AcceptBase, enforcing.Trust = true, keys
@@ -181,20 +186,22 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 		transport = own.Clone()
 	}
 	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, wire.DialContext
-	quick := transport.Clone()
-	quick.ResponseHeaderTimeout = manifestPatience
-	return o.guard.Registry(&byPatience{quick: quick, patient: transport})
+	quick, reading := transport.Clone(), transport.Clone()
+	quick.ResponseHeaderTimeout, reading.ResponseHeaderTimeout = manifestPatience, blobPatience
+	return o.guard.Registry(&byPatience{quick: quick, reading: reading, patient: transport})
 }
 
-// byPatience gives up early on requests that a registry answers from memory: those that read
-// manifests and tags.
-type byPatience struct{ quick, patient http.RoundTripper }
+// byPatience gives up early on requests that read, and earlier on those that a registry answers
+// from memory, for manifests and tags.
+type byPatience struct{ quick, reading, patient http.RoundTripper }
 
 // RoundTrip makes a request.
 func (b *byPatience) RoundTrip(r *http.Request) (*http.Response, error) {
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if reads && (strings.Contains(r.URL.Path, "/manifests/") || strings.HasSuffix(r.URL.Path, "/tags/list") || r.URL.Path == "/v2/") {
+	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
+	case reads && (strings.Contains(r.URL.Path, "/manifests/") || strings.HasSuffix(r.URL.Path, "/tags/list") || r.URL.Path == "/v2/"):
 		return b.quick.RoundTrip(r)
+	case reads:
+		return b.reading.RoundTrip(r)
 	}
 	return b.patient.RoundTrip(r)
 }
@@ -210,7 +217,15 @@ func fileTransport() http.RoundTripper {
 }
 
 func (o *controllerOptions) registryClient(keychain authn.Keychain, transport http.RoundTripper) *registry.Client {
-	return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits, PlainHTTP: o.plainHTTPRegistries})
+	return registry.New(registry.Options{
+		Keychain: keychain, Transport: transport, Limits: o.limits, PlainHTTP: o.plainHTTPRegistries,
+		Pointers: wire.Pointers{PrivateStorage: o.privateStorageRegistries}, Unreachable: logUnreachable,
+	})
+}
+
+// logUnreachable says to who may read logs why a registry can't be reached.
+func logUnreachable(registry string, err error) {
+	ctrl.Log.WithName("registries").Info("Registry can't be reached", "registry", registry, "reason", fault.Message(err))
 }
 
 // builder are the settings of what makes images.
@@ -224,7 +239,7 @@ func (o *controllerOptions) builder(builds *metrics.Builds, osImages *baseimage.
 		},
 		Base:    osImages,
 		Fetcher: remote.New(remote.Options{Transport: fileTransport()}),
-		Proxy:   proxy(os.Getenv), PlainHTTP: o.plainHTTPRegistries,
+		Proxy:   proxy(os.Getenv), PlainHTTP: o.plainHTTPRegistries, PrivateStorage: o.privateStorageRegistries,
 		Metrics: builds,
 		InWork:  o.inWork,
 	}

@@ -83,18 +83,20 @@ type controllerOptions struct {
 	streamCacheDir          string
 	osDistribution          command.Choice
 	plainHTTPRegistries     []string
-	namespace               string
-	maxConcurrentBuilds     int
-	maxConcurrentContent    int
-	baseImageCacheDir       string
-	builderImage            string
-	builderPriorityClass    string
-	builderUserNamespaces   string
-	pipelines               bool
-	rollout                 rolloutOptions
-	bootImages              bootImageOptions
-	signing                 signingOptions
-	log                     command.LogOptions
+	// privateStorageRegistries have blobs at private addresses, though their own are public.
+	privateStorageRegistries []string
+	namespace                string
+	maxConcurrentBuilds      int
+	maxConcurrentContent     int
+	baseImageCacheDir        string
+	builderImage             string
+	builderPriorityClass     string
+	builderUserNamespaces    string
+	pipelines                bool
+	rollout                  rolloutOptions
+	bootImages               bootImageOptions
+	signing                  signingOptions
+	log                      command.LogOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
 	// guard is what all requests go through that write.
@@ -154,6 +156,8 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.osDistribution, "os-distribution",
 		"whose default stream new clusters begin with: auto, where the release's streams say it, OCP, SCOS or FCOS")
 	flags.StringSliceVar(&o.plainHTTPRegistries, plainHTTPFlag, o.plainHTTPRegistries, plainHTTPUsage)
+	flags.StringSliceVar(&o.privateStorageRegistries, "private-storage-registry", o.privateStorageRegistries,
+		"registry, as host:port or as host for all of its ports, that may lead to private addresses though its own is public; may be repeated")
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,

@@ -24,7 +24,8 @@ func TestManifestsAreWaitedForBriefly(t *testing.T) {
 	t.Parallel()
 	for request, want := range map[string]string{
 		"GET /v2/": "quick", "HEAD /v2/os/worker/manifests/latest": "quick", "GET /v2/os/worker/tags/list": "quick",
-		"PUT /v2/os/worker/manifests/latest": "patient", "GET /v2/os/worker/blobs/sha256:1": "patient", "POST /v2/os/worker/blobs/uploads/": "patient",
+		"PUT /v2/os/worker/manifests/latest": "patient", "GET /v2/os/worker/blobs/sha256:1": "reading", "GET /token": "reading",
+		"POST /v2/os/worker/blobs/uploads/": "patient",
 	} {
 		t.Run(request, func(t *testing.T) {
 			t.Parallel()
@@ -32,7 +33,9 @@ func TestManifestsAreWaitedForBriefly(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
 			r, err := http.NewRequestWithContext(t.Context(), method, "https://registry.example"+path, http.NoBody)
 			require.NoError(t, err)
-			response, err := (&byPatience{quick: transport{"quick", &taken}, patient: transport{"patient", &taken}}).RoundTrip(r)
+			response, err := (&byPatience{
+				quick: transport{"quick", &taken}, reading: transport{"reading", &taken}, patient: transport{"patient", &taken},
+			}).RoundTrip(r)
 			require.NoError(t, err)
 			require.NoError(t, response.Body.Close())
 			assert.Equal(t, want, taken)

@@ -30,6 +30,7 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/common"
 	"github.com/spdx/tools-golang/spdxlib"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/images/sbom"
@@ -128,7 +129,7 @@ func subjectOf(tb testing.TB, base, image v1.Image) sbom.Subject {
 func loader(dir string) *baseimage.Loader { return baseimage.New(baseimage.Options{CacheDir: dir}) }
 
 // maker reads images with a cache in a folder.
-func maker(dir string) *sbom.Maker { return sbom.New(loader(dir), "v1.2.3") }
+func maker(dir string) *sbom.Maker { return sbom.New(loader(dir), "v1.2.3", clock.RealClock{}) }
 
 func made(tb testing.TB, base, image v1.Image) []byte {
 	tb.Helper()

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/turns"
 	"github.com/layerwright/layerwright/osimage/osindex"
 	"github.com/layerwright/layerwright/osimage/packages"
 )
@@ -24,33 +26,34 @@ type Images interface {
 	OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error)
 }
 
-// Maker makes SBOMs. Its methods may be called at the same time; they take turns,
+// Maker makes SBOMs. Its methods may be called at the same time; one is made at a time,
 // since each holds the index of an image.
 type Maker struct {
 	images  Images
 	version string
-	turn    chan struct{}
+	turns   *turns.Turns
 }
 
 // New returns a Maker that reads images so, and that calls itself by a version of Layerwright.
-func New(images Images, version string) *Maker {
-	return &Maker{images: images, version: version, turn: make(chan struct{}, 1)}
+func New(images Images, version string, c clock.PassiveClock) *Maker {
+	return &Maker{images: images, version: version, turns: turns.New(1, c)}
 }
 
 // Make is the SBOM of an image, as SPDX 2.3 in JSON: the packages that the databases
 // of rpm and dpkg in it have beyond those of its base image. Where the layers above the base image
 // leave the databases as they are, none is read.
 //
-// Errors are Terminal where the image is what is wrong: one that is not built on its base image, a
-// database that cannot be read (a [packages.BrokenError] or a [packages.TooLargeError] is in it), a
-// [TooLargeError]. Those of registries are as the reader of images has them.
+// Errors are a [turns.WaitError] while another SBOM is made, and Terminal where the image is what
+// is wrong: one that is not built on its base image, a database that cannot be read (a
+// [packages.BrokenError] or a [packages.TooLargeError] is in it), a [TooLargeError]. Those of
+// registries are as the reader of images has them.
 func (m *Maker) Make(ctx context.Context, about Subject) ([]byte, error) {
-	select {
-	case m.turn <- struct{}{}:
-		defer func() { <-m.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	registry, _, _ := strings.Cut(about.Image, "/")
+	ctx, end, err := m.turns.Take(ctx, registry, about.Image)
+	if err != nil {
+		return nil, fmt.Errorf("making the SBOM of image %q: %w", about.Image, err)
 	}
+	defer end()
 	document, err := newDocument(about, m.version)
 	if err != nil {
 		return nil, fmt.Errorf("making the SBOM of image %q: %w", about.Image, err)

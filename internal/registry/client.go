@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,8 +36,12 @@ type Options struct {
 	// PlainHTTP are the hosts that may be talked to without TLS: with a port, or without one for
 	// all of theirs. Loopback addresses may always.
 	PlainHTTP []string
-	// Lookup finds the addresses of a host that a registry points to; nil asks DNS.
-	Lookup wire.LookupFunc
+	// Pointers decide where registries may point to.
+	Pointers wire.Pointers
+	// Unreachable is told why a registry can't be reached, which then no error says: errors end in
+	// conditions, and whoever may name registries there would learn what listens where. Nil has
+	// errors say it.
+	Unreachable func(registry string, err error)
 	// Backoff is how often requests that failed for a passing reason are tried again, and when;
 	// zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
@@ -45,8 +50,8 @@ type Options struct {
 	// Limits remember which registries asked for a pause. Clients that share them respect each
 	// other's; nil is the client's own.
 	Limits *wire.RateLimits
-	// Clock measures durations and pauses; nil is the real one.
-	Clock clock.Clock
+	// Clock measures durations, pauses and silence; nil is the real one.
+	Clock clock.WithDelayedExecution
 }
 
 // Defaults of Options.
@@ -68,7 +73,9 @@ type Client struct {
 	plainHTTP []string
 	backoff   remote.Backoff
 	jobs      int
-	clock     clock.Clock
+	clock     clock.WithDelayedExecution
+
+	unreachable func(registry string, err error)
 }
 
 // New returns a client.
@@ -81,6 +88,8 @@ func New(options Options) *Client {
 		backoff:   options.Backoff,
 		jobs:      cmp.Or(options.Jobs, defaultJobs),
 		clock:     options.Clock,
+
+		unreachable: options.Unreachable,
 	}
 	if c.transport == nil {
 		c.transport = remote.DefaultTransport
@@ -98,7 +107,8 @@ func New(options Options) *Client {
 	if limits == nil {
 		limits = &wire.RateLimits{}
 	}
-	guarded := &wire.Guard{Next: c.transport, PlainHTTP: c.plainHTTP, Lookup: options.Lookup}
+	patient := &wire.Progress{Next: c.transport, Clock: c.clock}
+	guarded := &wire.Guard{Next: patient, PlainHTTP: c.plainHTTP, Pointers: options.Pointers}
 	c.transport = limits.Wrap(wire.Bounded{Next: guarded}, c.clock)
 	return c
 }
@@ -114,12 +124,32 @@ func (c *Client) metered(m *wire.Meter) *Client {
 func (c *Client) options(ctx context.Context, about name.Repository) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(&wire.Asking{Registry: about.RegistryStr(), Next: c.transport}),
+		remote.WithTransport(c.asking(about)),
 		remote.WithAuthFromKeychain(c.keychain),
 		remote.WithUserAgent(c.userAgent),
 		remote.WithRetryBackoff(c.backoff),
 		remote.WithJobs(c.jobs),
 	}
+}
+
+// asking makes the requests about a repository.
+func (c *Client) asking(about name.Repository) *wire.Asking {
+	return &wire.Asking{Registry: about.RegistryStr(), Account: c.account(about), Next: c.transport}
+}
+
+// account identifies the credentials for a repository; empty for none, or for those that can't be
+// read, which whoever logs in finds out.
+func (c *Client) account(about name.Repository) string {
+	login, err := c.keychain.Resolve(about)
+	if err != nil || login == authn.Anonymous {
+		return ""
+	}
+	config, err := login.Authorization()
+	if err != nil || *config == (authn.AuthConfig{}) {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{config.Username, config.Password, config.Auth, config.IdentityToken, config.RegistryToken}))
+	return string(sum[:])
 }
 
 // puller reads from a repository, and logs in once.
@@ -202,6 +232,6 @@ func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource,
 	login, err := c.keychain.Resolve(target)
 	return failure.Call{
 		Doing: doing, Subject: subject.String(), Writes: writes,
-		Host: target.RegistryStr(), Anonymous: err == nil && login == authn.Anonymous,
+		Host: target.RegistryStr(), Anonymous: err == nil && login == authn.Anonymous, Unreachable: c.unreachable,
 	}
 }

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/failure"
 	"github.com/layerwright/layerwright/internal/registry/wire"
@@ -15,6 +17,10 @@ type (
 	// Opener opens an uncompressed tar archive.
 	Opener = compose.Opener
 )
+
+// WithoutConfiguration is the image that Append puts a configuration layer on, when it is given
+// this one: see [compose.WithoutConfiguration].
+func WithoutConfiguration(from v1.Image) (v1.Image, error) { return compose.WithoutConfiguration(from) }
 
 // IsNotFound reports whether err says that an image or a part of it does not exist.
 func IsNotFound(err error) bool { return failure.IsNotFound(err) }

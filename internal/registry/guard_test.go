@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -32,7 +34,9 @@ func TestWhereARegistryMayRedirectTo(t *testing.T) {
 		"registry.example": {"203.0.113.5"}, "inside.example": {"10.1.2.3"}, "storage.example": {"198.51.100.7"},
 		"private.example": {"203.0.113.9", "192.168.7.7"}, "metadata.example": {"169.254.169.254"}, "shared.example": {"100.64.3.3"},
 		"mapped.example": {"::ffff:169.254.169.254"}, "unique.example": {"fd12::1"}, "azure.example": {"168.63.129.16"}, "alibaba.example": {"100.100.100.200"},
-		"itself.example": {"127.0.0.1"},
+		"itself.example": {"127.0.0.1"}, "nat64.example": {"64:ff9b::a01:203"}, "own-nat64.example": {"64:ff9b:1::c0a8:101"},
+		"6to4.example": {"2002:a01:203::1"}, "teredo.example": {"2001::f5fe:fdfc"}, "compatible.example": {"::10.1.2.3"},
+		"nat64-metadata.example": {"64:ff9b::a9fe:a9fe"}, "nat64-public.example": {"64:ff9b::c633:6407"}, "mixed.example": {"203.0.113.9", "10.1.2.3"},
 	}
 	const cloud, private = "clouds reserve for the machine itself", "a private address, while the registry's own is public"
 	for _, test := range []struct{ from, to, refused string }{
@@ -43,6 +47,17 @@ func TestWhereARegistryMayRedirectTo(t *testing.T) {
 		{"registry.example", "shared.example", private},
 		{"registry.example", "unique.example", private},
 		{"registry.example", "itself.example", private},
+		{"registry.example", "nat64.example", private},
+		{"registry.example", "own-nat64.example", private},
+		{"registry.example", "6to4.example", private},
+		{"registry.example", "teredo.example", private},
+		{"registry.example", "compatible.example", private},
+		{"registry.example", "nat64-public.example", ""},
+		{"registry.example", "nat64-metadata.example", cloud},
+		{"inside.example", "nat64-metadata.example", cloud},
+		{"mixed.example", "itself.example", private}, // one private answer does not make it private
+		{"allowed.example", "private.example", ""},
+		{"allowed.example", "metadata.example", cloud},
 		{"registry.example", "metadata.example", cloud},
 		{"registry.example", "mapped.example", cloud},
 		{"registry.example", "alibaba.example", cloud},
@@ -57,7 +72,8 @@ func TestWhereARegistryMayRedirectTo(t *testing.T) {
 			t.Parallel()
 			reached := false
 			c := client(t, func(o *registry.Options) {
-				o.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+				o.Pointers.PrivateStorage = []string{"allowed.example"}
+				o.Pointers.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 					var found []netip.Addr
 					for _, text := range names[host] {
 						found = append(found, netip.MustParseAddr(text))
@@ -121,7 +137,7 @@ func TestNothingPointsIntoPrivateNetworks(t *testing.T) {
 			content := push(t, storage["registry.example"]+"/os", image)
 			var reached []string
 			c := client(t, func(o *registry.Options) {
-				o.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+				o.Pointers.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 					addresses := map[string]string{"registry.example": "203.0.113.5", "other.example": "203.0.113.6", "inside.example": "10.1.2.3"}
 					return []netip.Addr{netip.MustParseAddr(addresses[host])}, nil
 				}
@@ -155,7 +171,7 @@ func TestRedirectsKeepSecretsFromOtherHosts(t *testing.T) {
 	seen := map[string]string{}
 	c := client(t, func(o *registry.Options) {
 		o.Keychain = pusher
-		o.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+		o.Pointers.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 		o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
 			seen[r.URL.Host] += r.Header.Get("Authorization")
 			switch {
@@ -221,9 +237,90 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 	})
 }
 
+// TestWhatIsReachedDecides has DNS answer the check otherwise than the connection that follows.
+func TestWhatIsReachedDecides(t *testing.T) {
+	t.Parallel()
+	reached := false
+	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reached = true
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(inside.Close)
+	address, err := netip.ParseAddrPort(inside.Listener.Addr().String())
+	require.NoError(t, err)
+	const public = "203.0.113.5"
+	// public is an address of the registry that a connection to loopback stands for.
+	transport := func(dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
+		return &http.Transport{DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			connection, err := dial(ctx, network, inside.Listener.Addr().String())
+			if err == nil && strings.HasPrefix(to, "registry.example") {
+				connection = from{connection, netip.AddrPortFrom(netip.MustParseAddr(public), 443)}
+			}
+			return connection, err
+		}}
+	}
+	ask := func(g *wire.Guard, asking *wire.Asking, host string) error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/there", http.NoBody)
+		require.NoError(t, err)
+		asking.Next = g
+		response, err := asking.RoundTrip(request)
+		if err == nil {
+			require.NoError(t, response.Body.Close())
+		}
+		return err
+	}
+	plain := []string{"registry.example", "pointed.example"}
+	const refused = `points to "pointed.example", which is a private address`
+	// lies has DNS say of the registry that it is private, and of all else that it is public.
+	lies := wire.Pointers{Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
+		if host == "registry.example" {
+			return []netip.Addr{netip.MustParseAddr("10.1.2.3")}, nil
+		}
+		return []netip.Addr{netip.MustParseAddr("198.51.100.7")}, nil
+	}}
+	require.True(t, address.Addr().IsLoopback())
+
+	t.Run("when a connection is made", func(t *testing.T) {
+		g := &wire.Guard{Next: transport(wire.DialContext), PlainHTTP: plain, Pointers: lies}
+		asking := &wire.Asking{Registry: "registry.example"}
+		require.NoError(t, ask(g, asking, "registry.example"))
+		reached = false
+		require.ErrorContains(t, ask(g, asking, "pointed.example"), refused)
+		require.False(t, reached)
+	})
+	t.Run("when a connection is there already", func(t *testing.T) {
+		g := &wire.Guard{Next: transport((&net.Dialer{}).DialContext), PlainHTTP: plain, Pointers: lies}
+		require.NoError(t, ask(g, &wire.Asking{Registry: "pointed.example"}, "pointed.example"), "it is its own registry")
+		asking := &wire.Asking{Registry: "registry.example"}
+		require.NoError(t, ask(g, asking, "registry.example"))
+		reached = false
+		require.ErrorContains(t, ask(g, asking, "pointed.example"), refused)
+		require.False(t, reached)
+	})
+	t.Run("where it is allowed", func(t *testing.T) {
+		pointers := lies
+		pointers.PrivateStorage = []string{"registry.example"}
+		g := &wire.Guard{Next: transport(wire.DialContext), PlainHTTP: plain, Pointers: pointers}
+		asking := &wire.Asking{Registry: "registry.example"}
+		require.NoError(t, ask(g, asking, "registry.example"))
+		require.NoError(t, ask(g, asking, "pointed.example"))
+	})
+}
+
+// from is a connection to another address than its real one.
+type from struct {
+	net.Conn
+
+	address netip.AddrPort
+}
+
+func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(f.address) }
+
 func TestReservedAddressesAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "[fe80::1]:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80"} {
+	for _, address := range []string{
+		"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "[fe80::1]:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80", "[64:ff9b::a9fe:a9fe]:80",
+	} {
 		_, err := wire.DialContext(t.Context(), "tcp", address)
 		require.ErrorContains(t, err, "clouds reserve this address", address)
 	}

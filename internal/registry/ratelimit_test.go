@@ -61,8 +61,8 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		"nothing that makes sense":           {status: 429, header: "soon", closed: 2 * time.Second, asked: []int{0, 1, 4}},
 		"a negative number":                  {status: 429, header: "-5", closed: 2 * time.Second, asked: []int{0, 1, 4}},
 		"500 has no such header":             {status: 500, header: "10", closed: 2 * time.Second, asked: []int{0, 1, 4}},
-		"longer than a call may wait":        {status: 429, header: "600", closed: time.Hour, asked: []int{0}, fails: true, left: ", of which 9m59s are left"},
-		"longer than anybody believes":       {status: 429, header: "99999999999", closed: time.Hour, asked: []int{0}, fails: true, left: ", of which 59m59s are left"},
+		"longer than a call may wait":        {status: 429, header: "600", closed: time.Hour, asked: []int{0}, fails: true, left: ", of which 4m59s are left"},
+		"longer than anybody believes":       {status: 429, header: "99999999999", closed: time.Hour, asked: []int{0}, fails: true, left: ", of which 4m59s are left"},
 		"it goes on after what it asked for": {status: 429, header: "2", closed: time.Hour, asked: []int{0, 2, 5}, fails: true},
 	}
 	for name, tt := range tests {
@@ -94,16 +94,27 @@ func TestClientsShareTheirLimits(t *testing.T) {
 		one := registry.New(registry.Options{Transport: limited, Backoff: inEarnest, Limits: limits})
 		two := registry.New(registry.Options{Transport: limited, Backoff: inEarnest, Limits: limits})
 		_, err := one.Resolve(t.Context(), "quay.io/os:x")
-		require.ErrorContains(t, err, `the registry "quay.io" asked for a pause, of which 59m59s are left`)
+		require.ErrorContains(t, err, `the registry "quay.io" asked for a pause, of which 4m59s are left`)
 		assert.Len(t, limited.asked, 1)
 
 		_, err = two.Resolve(t.Context(), "quay.io/os:x")
 		require.Error(t, err)
 		require.Error(t, two.CanPush(t.Context(), "quay.io/os"))
 		assert.Len(t, limited.asked, 1, "no one asks again")
+		other := registry.New(registry.Options{
+			Transport: limited, Backoff: inEarnest, Limits: limits, Keychain: logins{"quay.io": {Name: "other", Password: "other"}},
+		})
+		_, err = other.Resolve(t.Context(), "quay.io/os:x")
+		require.Error(t, err, "other accounts go on")
+		assert.Len(t, limited.asked, 2)
 		_, err = two.Resolve(t.Context(), "ghcr.io/os:x")
 		require.Error(t, err, "other registries are asked")
-		assert.Len(t, limited.asked, 2)
+		assert.Len(t, limited.asked, 3)
+
+		time.Sleep(5 * time.Minute)
+		_, err = two.Resolve(t.Context(), "quay.io/os:x")
+		require.ErrorContains(t, err, "asked for a pause", "it says so again")
+		assert.Len(t, limited.asked, 4)
 
 		time.Sleep(time.Hour)
 		_, err = two.Resolve(t.Context(), "quay.io/os:x")

@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
-	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // CanPush finds out whether the credentials may write to a repository, by beginning an upload and
@@ -50,7 +48,7 @@ func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope strin
 	if err != nil {
 		return nil, err
 	}
-	tries := transport.NewRetry(&wire.Asking{Registry: repo.RegistryStr(), Next: c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(isTransient),
+	tries := transport.NewRetry(c.asking(repo), transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(isTransient),
 		transport.WithRetryStatusCodes(append(passingCodes(), http.StatusInternalServerError)...))
 	rt, err := transport.NewWithContext(ctx, repo.Registry, login, transport.NewUserAgent(tries, c.userAgent), []string{repo.Scope(scope)})
 	if err != nil {

@@ -3,13 +3,14 @@ package baseimage
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
-	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/turns"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -21,6 +22,9 @@ const (
 	// atOnce is how many images are indexed, or have their package databases read, at the same
 	// time. Each takes a core, and memory or disk.
 	atOnce = 2
+	// keepAfter is how long layers are read before what is known of them is kept, so that the next
+	// try goes on there.
+	keepAfter = time.Minute
 )
 
 // Options configures a [Loader]. The zero value works, without a cache.
@@ -61,7 +65,7 @@ type Loader struct {
 	options Options
 	cache   cache
 	flights singleflight.Group
-	turns   chan struct{}
+	turns   *turns.Turns
 }
 
 // New returns a loader. Nothing is made or read before it is needed.
@@ -78,7 +82,7 @@ func New(options Options) *Loader {
 	return &Loader{
 		options: options,
 		cache:   cache{dir: options.CacheDir, max: options.MaxCached, clock: options.Clock},
-		turns:   make(chan struct{}, atOnce),
+		turns:   turns.New(atOnce, options.Clock),
 	}
 }
 
@@ -88,8 +92,11 @@ func New(options Options) *Loader {
 // The cache knows an image by the chain of its layers' uncompressed digests (the ChainID of the OCI
 // image specification), and so every image that begins with the same layers: of an image that was
 // built on an indexed base, only its own layers are read. Callers that want the same image at the
-// same time wait for one reading. A cache that can't be read or written costs time, not the result;
+// same time share one reading. A cache that can't be read or written costs time, not the result;
 // the logger in ctx is told.
+//
+// A few images are read at a time, and one of each registry. Others get a [turns.WaitError], as
+// does who shares a reading that takes long.
 //
 // When ctx ends, Index returns at once. Requests of a remote image should end with it too: give it
 // remote.WithContext. Errors: [fault.Terminal] for an image that does not exist, may not be pulled,
@@ -103,45 +110,11 @@ func (l *Loader) Index(ctx context.Context, image v1.Image) (*osindex.Index, err
 	if len(p.layers) == 0 {
 		return &osindex.Index{}, nil
 	}
-	x, err := share(ctx, l, p.keys[len(p.keys)-1], func() (*osindex.Index, error) { return l.index(ctx, p) })
+	x, err := turns.Share(ctx, &l.flights, p.flight(p.keys[len(p.keys)-1]), p.image, func() (*osindex.Index, error) { return l.index(ctx, p) })
 	if err != nil {
 		return nil, fmt.Errorf("indexing image %q: %w", p.name, err)
 	}
 	return x, nil
-}
-
-// share does something once for all who want it at the same time, by its key.
-func share[T any](ctx context.Context, l *Loader, key string, do func() (*T, error)) (*T, error) {
-	for {
-		led := false
-		flight := l.flights.DoChan(key, func() (any, error) {
-			led = true
-			return do()
-		})
-		var landed singleflight.Result
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case landed = <-flight:
-		}
-		if landed.Err == nil {
-			return landed.Val.(*T), nil
-		}
-		if !led && ctx.Err() == nil && fault.IsCancellation(landed.Err) {
-			continue // the caller who did the work for both has gone
-		}
-		return nil, landed.Err
-	}
-}
-
-// turn waits until one of the few that read images may begin.
-func (l *Loader) turn(ctx context.Context) (end func(), err error) {
-	select {
-	case l.turns <- struct{}{}:
-		return func() { <-l.turns }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // index takes from the cache what it has, and applies the layers that are missing.
@@ -151,14 +124,19 @@ func (l *Loader) index(ctx context.Context, p *parts) (*osindex.Index, error) {
 	if known == len(p.layers) {
 		return x, nil
 	}
-	end, err := l.turn(ctx)
+	ctx, end, err := l.turns.Take(ctx, p.registry, p.image)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	kept := l.options.Clock.Now()
 	for number := known; number < len(p.layers); number++ {
 		if err := l.stream(ctx, p, number, x.Apply); err != nil {
 			return nil, err
+		}
+		if number+1 < len(p.layers) && l.options.Clock.Since(kept) >= keepAfter {
+			kept = l.options.Clock.Now()
+			_ = l.cache.store(p.keys[number], x) // only the next try misses it
 		}
 	}
 	if err := l.cache.store(p.keys[len(p.keys)-1], x); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -333,37 +334,97 @@ func TestIndexGoesOnWithoutTheCallerWhoBegan(t *testing.T) {
 	})
 }
 
-func TestIndexOfManyImagesWaitsForASlot(t *testing.T) {
+// silent is a layer of a registry that sends nothing of it before the channel is closed.
+type silent struct {
+	held
+
+	registry, image string
+}
+
+func (s silent) Source() (image, registry string) { return s.image, s.registry }
+
+func TestImagesAreReadInTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		loader := baseimage.New(baseimage.Options{})
 		late := make(chan struct{})
-		var wait sync.WaitGroup
-		errs := make([]error, 4)
-		ctx, cancel := context.WithCancel(t.Context())
-		for n := range errs {
-			image := imageOf(t, layer(t, file(strconv.Itoa(n), "")))
-			layers, err := image.Layers()
+		index := func(registry, image string) error {
+			made := imageOf(t, layer(t, file(registry+image, "")))
+			layers, err := made.Layers()
 			require.NoError(t, err)
-			config, err := image.ConfigFile()
+			config, err := made.ConfigFile()
 			require.NoError(t, err)
-			image = crafted{image, []v1.Layer{held{layers[0], late}}, config.RootFS.DiffIDs}
-			wait.Go(func() {
-				if n < 3 {
-					_, errs[n] = loader.Index(t.Context(), image)
-				} else {
-					_, errs[n] = loader.Index(ctx, image)
-				}
-			})
-			synctest.Wait()
+			from := silent{held: held{layers[0], late}, registry: registry, image: registry + image}
+			_, err = loader.Index(t.Context(), crafted{made, []v1.Layer{from}, config.RootFS.DiffIDs})
+			return err
 		}
-		cancel() // the last one does not even have a slot
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- index("silent.example", "/os:1") }()
 		synctest.Wait()
-		require.ErrorIs(t, errs[3], context.Canceled)
+		err := index("silent.example", "/os:2")
+		require.ErrorContains(t, err, `it waits for the turn of image "silent.example/os:1" of registry "silent.example", which is read now`)
+		require.Equal(t, fault.Waiting, fault.ClassOf(err))
+		go func() { second <- index("other.example", "/os:1") }()
+		synctest.Wait()
+		require.ErrorContains(t, index("third.example", "/os:1"), `it waits for the turn of image "silent.example/os:1"`)
 		close(late)
-		wait.Wait()
-		require.NoError(t, errors.Join(errs[:3]...))
+		require.NoError(t, errors.Join(<-first, <-second))
+		require.NoError(t, index("silent.example", "/os:2"))
 	})
+}
+
+func TestOneRegistryDoesNotReadForAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		made := imageOf(t, layer(t, file("same", "")))
+		layers, err := made.Layers()
+		require.NoError(t, err)
+		config, err := made.ConfigFile()
+		require.NoError(t, err)
+		late, now := make(chan struct{}), make(chan struct{})
+		close(now)
+		loader := baseimage.New(baseimage.Options{})
+		index := func(registry string, until <-chan struct{}) error {
+			from := silent{held: held{layers[0], until}, registry: registry, image: registry + "/os"}
+			_, err := loader.Index(t.Context(), crafted{made, []v1.Layer{from}, config.RootFS.DiffIDs})
+			return err
+		}
+		stuck := make(chan error, 1)
+		go func() { stuck <- index("silent.example", late) }()
+		synctest.Wait()
+		require.NoError(t, index("other.example", now))
+		close(late)
+		require.NoError(t, <-stuck)
+	})
+}
+
+func TestIndexGoesOnWhereALongTryEnded(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	image := s.remoteOf(t, base(t))
+	clock := clocktesting.NewFakePassiveClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	read := 0
+	loader := baseimage.New(baseimage.Options{CacheDir: t.TempDir(), Clock: clock, Progress: func(p baseimage.Progress) {
+		if p.Bytes == 0 {
+			clock.SetTime(clock.Now().Add(time.Minute)) // each layer takes one
+			read++
+		}
+	}})
+	blobs := digests(t, base(t))
+	s.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if read == 3 && strings.HasSuffix(r.URL.Path, blobs[3].String()) {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		return false
+	})
+	_, err := loader.Index(t.Context(), image)
+	require.Error(t, err)
+	s.set(func(http.ResponseWriter, *http.Request) bool { return false })
+	x, err := loader.Index(t.Context(), image)
+	require.NoError(t, err)
+	require.Equal(t, encoded(t, plainIndex(t, base(t))), encoded(t, x))
+	require.Equal(t, 4, read, "each layer was read once")
 }
 
 func TestIndexStopsWhenTheContextEnds(t *testing.T) {

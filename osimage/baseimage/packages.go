@@ -18,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/turns"
 	"github.com/layerwright/layerwright/osimage/osindex"
 	"github.com/layerwright/layerwright/osimage/packages"
 )
@@ -44,7 +45,7 @@ func (l *Loader) Packages(ctx context.Context, image v1.Image, index *osindex.In
 	if err != nil {
 		return nil, err
 	}
-	return cached(ctx, l, l.cache.file(key, packagesSuffix), func() (*packages.List, error) { return l.readPackages(ctx, files) })
+	return cached(ctx, l, p, l.cache.file(key, packagesSuffix), func() (*packages.List, error) { return l.readPackages(ctx, p, files) })
 }
 
 // PackagesKey stands for what is in the package databases of an image whose index is known: images
@@ -57,8 +58,8 @@ func (l *Loader) PackagesKey(ctx context.Context, image v1.Image, index *osindex
 	return (&indexedFiles{loader: l, image: image, index: index}).databases(p)
 }
 
-func (l *Loader) readPackages(ctx context.Context, files *indexedFiles) (*packages.List, error) {
-	end, err := l.turn(ctx)
+func (l *Loader) readPackages(ctx context.Context, p *parts, files *indexedFiles) (*packages.List, error) {
+	ctx, end, err := l.turns.Take(ctx, p.registry, p.image)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (l *Loader) OSRelease(ctx context.Context, image v1.Image, index *osindex.I
 	if err := originOf(key, p, index, path); err != nil {
 		return nil, err
 	}
-	release, err := cached(ctx, l, l.cache.file(hex.EncodeToString(key.Sum(nil)), releaseSuffix), func() (*map[string]string, error) {
+	release, err := cached(ctx, l, p, l.cache.file(hex.EncodeToString(key.Sum(nil)), releaseSuffix), func() (*map[string]string, error) {
 		content, err := l.ReadFiles(ctx, image, index, []string{path})
 		if err != nil {
 			return nil, err
@@ -144,10 +145,10 @@ type cachedValue[T any] struct {
 	Value   T
 }
 
-// cached takes a value from the cache, or else makes it, once for all who want it.
-func cached[T any](ctx context.Context, l *Loader, path string, read func() (*T, error)) (*T, error) {
+// cached takes a value of an image from the cache, or else makes it, once for all who want it.
+func cached[T any](ctx context.Context, l *Loader, p *parts, path string, read func() (*T, error)) (*T, error) {
 	log := logr.FromContextOrDiscard(ctx)
-	return share(ctx, l, path, func() (*T, error) {
+	return turns.Share(ctx, &l.flights, p.flight(path), p.image, func() (*T, error) {
 		if value, err := loadValue[T](l.cache, path); err == nil {
 			return value, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {

@@ -14,11 +14,20 @@ import (
 
 // parts is what an image says of its layers.
 type parts struct {
-	name    v1.Hash // digest of the configuration
-	layers  []v1.Layer
-	sizes   []int64   // compressed
-	diffIDs []v1.Hash // of the uncompressed layers
-	keys    []string  // of the cache: of the image's first layer, of its first two, and so on
+	name v1.Hash // digest of the configuration
+	// image is what people call it, and registry where it is read from; both are the name for what
+	// comes from no registry.
+	image, registry string
+	layers          []v1.Layer
+	sizes           []int64   // compressed
+	diffIDs         []v1.Hash // of the uncompressed layers
+	keys            []string  // of the cache: of the image's first layer, of its first two, and so on
+}
+
+// sourced is a layer that knows its image and the registry that it is in, as those of
+// internal/registry do.
+type sourced interface {
+	Source() (image, registry string)
 }
 
 // open reads an image's manifest and configuration.
@@ -48,11 +57,21 @@ func describe(image v1.Image) (*parts, error) {
 		return nil, fmt.Errorf("reading its layers: %w", err)
 	}
 	p := &parts{name: manifest.Config.Digest, layers: layers, diffIDs: config.RootFS.DiffIDs, keys: chain(config.RootFS.DiffIDs)}
+	p.image, p.registry = p.name.String(), p.name.String()
+	if len(layers) > 0 {
+		if from, ok := layers[0].(sourced); ok {
+			p.image, p.registry = from.Source()
+		}
+	}
 	for _, layer := range manifest.Layers {
 		p.sizes = append(p.sizes, layer.Size)
 	}
 	return p, nil
 }
+
+// flight is the key of something that is read once for all who want it. Who names another registry
+// has no part in it: what that one answers may be something else.
+func (p *parts) flight(key string) string { return key + "|" + p.registry }
 
 // chain identifies each sequence of layers from the first one on (OCI image specification, "Layer
 // ChainID").

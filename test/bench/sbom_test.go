@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/osimage/baseimage"
@@ -179,7 +180,7 @@ func sbomInChild(b *testing.B, host, cache string) {
 		return
 	}
 	m := sbomMeasures{Before: residentKiB(b, "VmRSS")}
-	maker := sbom.New(baseimage.New(baseimage.Options{CacheDir: cache}), "bench")
+	maker := sbom.New(baseimage.New(baseimage.Options{CacheDir: cache}), "bench", clock.RealClock{})
 	timed := func(tag string) (time.Duration, []byte) {
 		begin := time.Now()
 		base, image := pulled(b, host+"/os:base"), pulled(b, host+"/os:"+tag)
@@ -258,7 +259,7 @@ func TestSBOMOfDebian(t *testing.T) {
 	require.NoError(t, err)
 	image, err := mutate.AppendLayers(base, layer)
 	require.NoError(t, err)
-	text, err := sbom.New(loader, "test").Make(t.Context(), sbomSubject(t, "registry.example.com/os", base, image))
+	text, err := sbom.New(loader, "test", clock.RealClock{}).Make(t.Context(), sbomSubject(t, "registry.example.com/os", base, image))
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(text), `"referenceLocator":"pkg:deb/`))
 	require.Contains(t, string(text), "htop@3.2.2-2?arch=amd64")

@@ -160,6 +160,9 @@ func (l *sourceLayer) Size() (int64, error) { return l.desc.Size, nil }
 // MediaType is that of the manifest.
 func (l *sourceLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
 
+// Source is the image that the layer is of, and its registry.
+func (l *sourceLayer) Source() (image, registry string) { return l.call.Subject, l.call.Host }
+
 // Compressed streams the layer from its registry.
 func (l *sourceLayer) Compressed() (io.ReadCloser, error) { return l.open(v1.Layer.Compressed) }
 

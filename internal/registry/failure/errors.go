@@ -98,6 +98,9 @@ type Call struct {
 	// Host is the registry, and anonymous says that there are no credentials for it.
 	Host      string
 	Anonymous bool
+	// Unreachable is told why the registry can't be reached, instead of the error; nil has the
+	// error say it.
+	Unreachable func(registry string, err error)
 }
 
 // Fail is the error of the call; nil stays nil. What has been classified already, further down,
@@ -117,6 +120,10 @@ func (c Call) Fail(err error) error {
 	var answer *transport.Error
 	var pause *wire.PauseError
 	switch {
+	case c.Unreachable != nil && isUnreachable(err):
+		c.Unreachable(c.Host, err)
+		e.Problem = fmt.Sprintf("the registry %q can't be reached: it refuses connections, does not answer, or is no registry", c.Host)
+		e.fix = "check its host and port, and allow it with --plain-http-registry where it has no TLS; the log of the controller says more"
 	case errors.As(err, &answer):
 		e.Status = answer.StatusCode
 		e.Meaning = c.meaningOf(answer)

@@ -16,8 +16,9 @@ const (
 	// longestPause is how long a request waits for a registry that asked for a pause. A longer one
 	// ends the call with an error that has the time.
 	longestPause = 30 * time.Second
-	// longestTrusted is the longest pause that is believed.
-	longestTrusted = time.Hour
+	// longestTrusted is the longest pause that is believed: whoever still has to wait is told so
+	// again.
+	longestTrusted = 5 * time.Minute
 )
 
 // longestError is how many bytes of an error's text are read. go-containerregistry forgets the
@@ -31,11 +32,15 @@ type cutBody struct {
 }
 
 // RateLimits remember which registries answered 429 (or 503) with a Retry-After, and hold requests
-// to them back until then. The zero value is ready; it may be used by several goroutines.
+// to them back until then, of the account that was meant. The zero value is ready; it may be used
+// by several goroutines.
 type RateLimits struct {
 	mu    sync.Mutex
-	until map[string]time.Time // by host
+	until map[limitKey]time.Time
 }
+
+// limitKey is whom a pause is for: registries count the requests of each account.
+type limitKey struct{ host, account string }
 
 // PauseError says that a registry asked for a longer pause than a request waits.
 type PauseError struct {
@@ -62,8 +67,8 @@ type limited struct {
 // RoundTrip waits until the host takes requests again, and notes when it asks for a pause. Whether
 // the request is tried again is not decided here but by the client, whose tries are counted.
 func (t *limited) RoundTrip(request *http.Request) (*http.Response, error) {
-	host := request.URL.Host
-	if err := t.wait(request.Context(), host); err != nil {
+	key := limitKey{host: request.URL.Host, account: askingOf(request).Account}
+	if err := t.wait(request.Context(), key); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close() // a transport's duty
 		}
@@ -78,19 +83,19 @@ func (t *limited) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if pause := retryAfter(response.Header, t.clock.Now()); pause > 0 {
-			t.limits.note(host, t.clock.Now().Add(min(pause, longestTrusted)))
+			t.limits.note(key, t.clock.Now().Add(min(pause, longestTrusted)))
 		}
 	}
 	return response, nil
 }
 
-func (t *limited) wait(ctx context.Context, host string) error {
-	pause := t.limits.left(host, t.clock.Now())
+func (t *limited) wait(ctx context.Context, key limitKey) error {
+	pause := t.limits.left(key, t.clock.Now())
 	switch {
 	case pause <= 0:
 		return nil
 	case pause > longestPause:
-		return &PauseError{host: host, pause: pause}
+		return &PauseError{host: key.host, pause: pause}
 	}
 	timer := t.clock.NewTimer(pause)
 	defer timer.Stop()
@@ -103,27 +108,27 @@ func (t *limited) wait(ctx context.Context, host string) error {
 }
 
 // note never shortens a pause: two answers may overtake each other.
-func (l *RateLimits) note(host string, until time.Time) {
+func (l *RateLimits) note(key limitKey, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.until == nil {
-		l.until = map[string]time.Time{}
+		l.until = map[limitKey]time.Time{}
 	}
-	if until.After(l.until[host]) {
-		l.until[host] = until
+	if until.After(l.until[key]) {
+		l.until[key] = until
 	}
 }
 
-// left is how long the host's pause still is.
-func (l *RateLimits) left(host string, now time.Time) time.Duration {
+// left is how long a pause still is.
+func (l *RateLimits) left(key limitKey, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until, ok := l.until[host]
+	until, ok := l.until[key]
 	if !ok {
 		return 0
 	}
 	if !until.After(now) {
-		delete(l.until, host)
+		delete(l.until, key)
 		return 0
 	}
 	return until.Sub(now)
