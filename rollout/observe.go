@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +54,7 @@ func observeReport(out *plan.Node, report *mcfgv1.MachineConfigNode) {
 		out.StageError = plan.Shorten(c.Message, maxReason)
 	}
 	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
-	if c != nil && (c.Reason == mcfgv1.ReasonDrainBlocked || c.Reason == mcfgv1.ReasonDrainOverdue) {
+	if c != nil && slices.Contains([]string{mcfgv1.ReasonDraining, mcfgv1.ReasonDrainBlocked, mcfgv1.ReasonDrainOverdue}, c.Reason) {
 		out.DrainBlocked = plan.Shorten(c.Message, maxReason)
 	}
 	if c = status.Find(report.Status.Conditions, mcfgv1.NodeUpdated); c != nil && c.Status == metav1.ConditionTrue {

@@ -45,8 +45,11 @@ const podNamespaceEnv = "POD_NAMESPACE"
 // defaultNamespace is where Layerwright lives where nothing else is said.
 const defaultNamespace = "layerwright"
 
-// nodeNameEnv is the variable that our manifests set from the pod's own node.
-const nodeNameEnv = "NODE_NAME"
+// Variables that our manifests set from the pod itself.
+const (
+	nodeNameEnv = "NODE_NAME"
+	podNameEnv  = "POD_NAME"
+)
 
 // releaseVersionEnv is the variable that OpenShift gives the programs of a release.
 const releaseVersionEnv = "RELEASE_VERSION"

@@ -7,6 +7,7 @@ import (
 	_ "time/tzdata" // maintenance windows name time zones, and the controller's image has no files of them
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -20,6 +21,7 @@ import (
 type rolloutOptions struct {
 	enabled                 bool
 	nodeName                string
+	podName                 string
 	drainGracePeriod        time.Duration
 	drainTimeout            time.Duration
 	drainTerminationTimeout time.Duration
@@ -41,6 +43,8 @@ func (o *rolloutOptions) addFlags(flags *pflag.FlagSet) {
 		"move nodes to the configuration and image of their pool; turn it off where something else does")
 	flags.StringVar(&o.nodeName, "node-name", o.nodeName,
 		"node that this process runs on, which is updated last (default $"+nodeNameEnv+")")
+	flags.StringVar(&o.podName, "pod-name", o.podName,
+		"pod that this process runs in, which is only evicted while another node can run it (default $"+podNameEnv+")")
 	flags.DurationVar(&o.drainGracePeriod, "drain-grace-period", o.drainGracePeriod,
 		"how long pods that are evicted may take to end; negative for what each pod says itself")
 	flags.DurationVar(&o.drainTimeout, "drain-timeout", o.drainTimeout,
@@ -53,6 +57,7 @@ func (o *rolloutOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *rolloutOptions) complete(getenv func(string) string) error {
 	o.nodeName = cmp.Or(o.nodeName, getenv(nodeNameEnv))
+	o.podName = cmp.Or(o.podName, getenv(podNameEnv))
 	for name, value := range map[string]time.Duration{
 		"drain-timeout": o.drainTimeout, "drain-termination-timeout": o.drainTerminationTimeout,
 	} {
@@ -95,7 +100,10 @@ func addRollout(options *controllerOptions) part {
 		}).SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the rollout: %w", err)
 		}
-		settings := drain.Options{Timeout: o.drainTimeout, TerminationTimeout: o.drainTerminationTimeout, Metrics: drains}
+		settings := drain.Options{
+			Timeout: o.drainTimeout, TerminationTimeout: o.drainTerminationTimeout, Metrics: drains,
+			OwnNode: o.nodeName, OwnPod: types.NamespacedName{Namespace: options.namespace, Name: o.podName},
+		}
 		if o.drainGracePeriod >= 0 {
 			settings.GracePeriod = &o.drainGracePeriod
 		}

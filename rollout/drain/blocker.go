@@ -29,22 +29,27 @@ func (b Blocker) String() string {
 	return fmt.Sprintf("pod %s blocked by %s since %s", b.Pod, b.By, b.Since.UTC().Format(time.RFC3339))
 }
 
-// maxNamed is how many blockers are named; who has removed these sees the next ones.
-const maxNamed = 3
+// maxNamed is how many things of a kind a message names; who has removed these sees the next ones.
+const maxNamed = 10
+
+// join names the first of some texts and counts the others.
+func join(texts []string, separator string) string {
+	if others := len(texts) - maxNamed; others > 0 {
+		texts = append(slices.Clone(texts[:maxNamed]), fmt.Sprintf("%d more", others))
+	}
+	return strings.Join(texts, separator)
+}
 
 // Describe names the first blockers and counts the others, in the same words for the same blockers.
 func Describe(blockers []Blocker) string {
 	sorted := slices.SortedFunc(slices.Values(blockers), func(a, b Blocker) int {
 		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Pod.String(), b.Pod.String()))
 	})
-	named := make([]string, 0, maxNamed+1)
-	for _, b := range sorted[:min(len(sorted), maxNamed)] {
-		named = append(named, b.String())
+	texts := make([]string, len(sorted))
+	for i := range sorted {
+		texts[i] = sorted[i].String()
 	}
-	if others := len(sorted) - maxNamed; others > 0 {
-		named = append(named, fmt.Sprintf("%d more", others))
-	}
-	return strings.Join(named, "; ")
+	return join(texts, "; ")
 }
 
 // budgetsOf are the names of the PodDisruptionBudgets that select a pod, sorted.

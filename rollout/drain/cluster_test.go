@@ -74,7 +74,7 @@ func newCluster(t *testing.T) *cluster {
 
 // start runs the controller with the rights of deploy/ until the end of the test, or until it is
 // stopped.
-func (c *cluster) start() (stop func()) {
+func (c *cluster) start(changes ...func(*Options)) (stop func()) {
 	c.t.Helper()
 	limited := rest.CopyConfig(c.config)
 	limited.Impersonate = rest.ImpersonationConfig{UserName: drainUser}
@@ -83,8 +83,11 @@ func (c *cluster) start() (stop func()) {
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	require.NoError(c.t, err)
-	r := New(Options{Timeout: DefaultTimeout, TerminationTimeout: DefaultTerminationTimeout, Metrics: metrics.NewDrains()})
-	require.NoError(c.t, r.SetupWithManager(manager))
+	options := Options{Timeout: DefaultTimeout, TerminationTimeout: DefaultTerminationTimeout, Metrics: metrics.NewDrains()}
+	for _, change := range changes {
+		change(&options)
+	}
+	require.NoError(c.t, New(options).SetupWithManager(manager))
 	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()
@@ -214,6 +217,13 @@ func (c *cluster) drained(node string) metav1.Condition {
 	return metav1.Condition{}
 }
 
+func reportOf(node string) *mcfgv1.MachineConfigNode {
+	return &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: mcfgv1.MachineConfigNodeSpec{
+		Node: mcfgv1.MCOObjectReference{Name: node}, Pool: mcfgv1.MCOObjectReference{Name: "worker"},
+		ConfigVersion: mcfgv1.MachineConfigNodeSpecMachineConfigVersion{Desired: "rendered-worker-1"},
+	}}
+}
+
 func emptyDir(p *corev1.Pod) {
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 }
@@ -221,11 +231,7 @@ func emptyDir(p *corev1.Pod) {
 func TestDrainOnARealControlPlane(t *testing.T) {
 	c := newCluster(t)
 	node, other := c.namespace+"-a", c.namespace+"-b"
-	mcn := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: mcfgv1.MachineConfigNodeSpec{
-		Node: mcfgv1.MCOObjectReference{Name: node}, Pool: mcfgv1.MCOObjectReference{Name: "worker"},
-		ConfigVersion: mcfgv1.MachineConfigNodeSpecMachineConfigVersion{Desired: "rendered-worker-1"},
-	}}
-	c.create(nodestest.New(node, nil, nodestest.Labelled("test", c.namespace)), nodestest.New(other, nil), mcn)
+	c.create(nodestest.New(node, nil, nodestest.Labelled("test", c.namespace)), nodestest.New(other, nil), reportOf(node))
 	c.runDaemon("agent", node)
 	c.run("static", node, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
 	c.run("plain", node)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,12 +42,12 @@ func TestNext(t *testing.T) {
 	}{
 		"does nothing for a Node without an agent":   {want: stepNone},
 		"does nothing twice":                         {changes: []func(*corev1.Node){asking("drain-1", "drain-1")}, want: stepNone},
-		"cordons before it evicts":                   {changes: []func(*corev1.Node){asking("drain-1", "uncordon-0")}, want: stepCordon},
-		"evicts where the node is cordoned":          {changes: []func(*corev1.Node){asking("drain-1", ""), nodestest.Cordoned}, want: stepEvict},
+		"drains":                                     {changes: []func(*corev1.Node){asking("drain-1", "uncordon-0")}, want: stepDrain},
+		"drains a node that is cordoned":             {changes: []func(*corev1.Node){asking("drain-1", ""), nodestest.Cordoned}, want: stepDrain},
 		"skips the drain of the only node":           {changes: []func(*corev1.Node){asking("drain-1", "")}, isAlone: true, want: stepSkip},
 		"uncordons":                                  {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1"), nodestest.Cordoned}, want: stepUncordon},
 		"uncordons the only node":                    {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1")}, isAlone: true, want: stepUncordon},
-		"drains again for another configuration":     {changes: []func(*corev1.Node){asking("drain-2", "drain-1")}, want: stepCordon},
+		"drains again for another configuration":     {changes: []func(*corev1.Node){asking("drain-2", "drain-1")}, want: stepDrain},
 		"knows that it does not know what is wanted": {changes: []func(*corev1.Node){asking("reboot-1", "")}, want: stepUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,13 +150,13 @@ func TestAnswerOf(t *testing.T) {
 		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerLeaving},
 		"its namespace is being deleted":    {err: withCause(apierrors.NewForbidden(pods, "a", nil), corev1.NamespaceTerminatingCause), want: answerLeaving},
 		"a budget does not allow it":        {err: withCause(apierrors.NewTooManyRequests("no", 0), policyv1.DisruptionBudgetCause), want: answerBudget},
-		"the API server is busy":            {err: apierrors.NewTooManyRequests("no", 1), want: answerFailed},
+		"a webhook refuses for now":         {err: apierrors.NewTooManyRequests("the machine is being moved", 0), want: answerRefused},
 		"several budgets select the pod":    {err: apierrors.NewInternalError(errors.New("more than one")), hasSeveral: true, want: answerBudget},
 		"a webhook does not answer":         {err: apierrors.NewInternalError(errors.New("calling webhook")), want: answerRefused},
 		"a webhook never answers":           {err: fmt.Errorf("post: %w", context.DeadlineExceeded), want: answerRefused},
 		"a webhook refuses":                 {err: apierrors.NewForbidden(pods, "a", errors.New("no")), want: answerRefused},
-		"the connection breaks":             {err: errors.New("connection reset"), want: answerFailed},
-		"the API server can't answer (504)": {err: apierrors.NewTimeoutError("no", 1), want: answerFailed},
+		"the connection breaks":             {err: errors.New("connection reset"), want: answerRefused},
+		"the API server can't answer (504)": {err: apierrors.NewTimeoutError("no", 1), want: answerRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,9 +173,81 @@ func TestDescribe(t *testing.T) {
 	const first = "pod ns/a blocked by budget a since 2026-11-23T19:00:00Z"
 	assert.Equal(t, first, Describe([]Blocker{of("a", start)}))
 	many := []Blocker{of("e", start), of("d", start), of("b", start), of("c", start.Add(-time.Minute)), of("a", start)}
-	assert.Equal(t, "pod ns/c blocked by budget c since 2026-11-23T18:59:00Z; "+first+
-		"; pod ns/b blocked by budget b since 2026-11-23T19:00:00Z; 2 more", Describe(many))
+	assert.Regexp(t, "^pod ns/c blocked by budget c since 2026-11-23T18:59:00Z; "+first+"; pod ns/b .*Z; pod ns/d .*Z; pod ns/e .*Z$", Describe(many))
+	assert.Regexp(t, "Z; 2 more$", Describe(append(slices.Repeat([]Blocker{of("a", start)}, maxNamed), of("y", start), of("z", start))))
 	assert.Equal(t, "ns/e", many[0].Pod.String(), "the caller's order is kept")
+}
+
+func TestDescribeEnding(t *testing.T) {
+	t.Parallel()
+	of := func(name string, seconds time.Duration, finalizers ...string) *corev1.Pod {
+		p := pod(name, "a")
+		endingAt(start.Add(seconds * time.Second))(p)
+		p.Finalizers = finalizers
+		return p
+	}
+	assert.Empty(t, describeEnding(nil))
+	assert.Equal(t, "pod ns/a has until 2026-11-23T19:00:30Z to end (finalizers example.com/backup)", describeEnding([]*corev1.Pod{of("a", 30, "example.com/backup")}))
+	assert.Equal(t, "pod ns/d has until 2026-11-23T19:01:00Z to end; pod ns/a has until 2026-11-23T19:00:30Z to end; "+
+		"pod ns/b has until 2026-11-23T19:00:30Z to end; and others", describeEnding([]*corev1.Pod{of("c", 30), of("b", 30), of("d", 60), of("a", 30)}))
+
+	assert.Equal(t, "its own termination, which is overdue", byTermination(of("a", 0)))
+	assert.Equal(t, "its finalizers a/b, c/d, which have not been removed", byTermination(of("a", 0, "a/b", "c/d")))
+}
+
+func TestDescribeKubelet(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, describeKubelet(nodestest.New("a", nil)))
+	for _, ready := range []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown} {
+		n := nodestest.New("a", nil, nodestest.WithCondition(corev1.NodeReady, ready))
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].LastTransitionTime = metav1.NewTime(start)
+		}
+		assert.Equal(t, "the node is not Ready since 2026-11-23T19:00:00Z: its pods end when its kubelet answers again", describeKubelet(n))
+	}
+}
+
+// TestRoster has pods come to a node that is being drained.
+func TestRoster(t *testing.T) {
+	t.Parallel()
+	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
+	for name, test := range map[string]struct {
+		after   time.Duration
+		changes []func(*corev1.Pod)
+		want    bool
+	}{
+		"waits for those that are there":                   {after: 0, want: true},
+		"waits for those that tolerate the cordon":         {after: 0, changes: []func(*corev1.Pod){tolerant}, want: true},
+		"waits for one that the scheduler sent too late":   {after: time.Second, want: true},
+		"leaves one that comes back at once":               {after: time.Second, changes: []func(*corev1.Pod){tolerant}},
+		"leaves one that was given the node's name":        {after: schedulerLag},
+		"leaves one that comes back after a long time too": {after: time.Hour, changes: []func(*corev1.Pod){tolerant}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := pod("one", "a")
+			p.UID = "1"
+			for _, change := range test.changes {
+				change(p)
+			}
+			all := rosters{all: map[string]*roster{}}
+			r := all.of(nodestest.New("a", nil, asking("drain-1", "")))
+			if test.after > 0 {
+				r.add(nil, start)
+			}
+			r.add([]corev1.Pod{*p}, start.Add(test.after))
+			r.add([]corev1.Pod{*p}, start.Add(test.after+time.Hour))
+			assert.Equal(t, test.want, r.leaves["1"], "and it stays with that")
+		})
+	}
+	t.Run("begins anew for another drain", func(t *testing.T) {
+		t.Parallel()
+		all := rosters{all: map[string]*roster{}}
+		first := all.of(nodestest.New("a", nil, asking("drain-1", "")))
+		assert.Same(t, first, all.of(nodestest.New("a", nil, asking("drain-1", ""))))
+		assert.NotSame(t, first, all.of(nodestest.New("b", nil, asking("drain-1", ""))))
+		assert.NotSame(t, first, all.of(nodestest.New("a", nil, asking("drain-2", ""))))
+	})
 }
 
 func TestBudgetsOf(t *testing.T) {

@@ -29,11 +29,11 @@ const (
 	answerLeaving
 	answerBudget
 	answerRefused
-	answerFailed
 )
 
-// answerOf reads the error of an eviction. Where several budgets select the pod, the API server has
-// an internal error; it has one too where an admission webhook does not answer.
+// answerOf reads the error of an eviction: whatever it is, the pod has stayed, and is asked to
+// leave again. Where several budgets select the pod, the API server has an internal error; it has
+// one too where an admission webhook does not answer.
 func answerOf(err error, hasSeveralBudgets bool) answer {
 	_, isBudget := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {
@@ -47,77 +47,95 @@ func answerOf(err error, hasSeveralBudgets bool) answer {
 		return answerLeaving // the namespace controller deletes it
 	case apierrors.IsTooManyRequests(err) && isBudget, apierrors.IsInternalError(err) && hasSeveralBudgets:
 		return answerBudget
-	case errors.Is(err, context.DeadlineExceeded): // it waits for an admission webhook
+	default: // an admission webhook says no, with any code, or does not answer; the right is missing; ...
 		return answerRefused
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
-		return answerRefused // by an admission webhook, or for want of the right
-	default:
-		return answerFailed
 	}
 }
 
 // left is what one reconcile leaves on a node.
 type left struct {
 	// leaving is how many pods are on their way.
-	leaving  int
+	leaving int
+	// ending are those of them that know until when they have to.
+	ending   []*corev1.Pod
 	blockers []Blocker
 }
 
 func (l *left) isNothing() bool { return l.leaving == 0 && len(l.blockers) == 0 }
 
+// pass is one reconcile of the pods of a node.
+type pass struct {
+	*Reconciler
+	node *corev1.Node
+	// since is when the drain was first seen blocked.
+	since time.Time
+	known budgets
+	left  left
+}
+
 // empty evicts the pods of a node that should leave. With an error it left more than it says.
-func (r *Reconciler) empty(ctx context.Context, node string, since time.Time) (left, error) {
+func (p *pass) empty(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := r.reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return left{}, fmt.Errorf("listing pods of Node %q: %w", node, err)
+	if err := p.reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": p.node.Name}); err != nil {
+		return fmt.Errorf("listing pods of Node %q: %w", p.node.Name, err)
 	}
-	var out left
+	now := p.clock.Now()
+	found := p.rosters.of(p.node)
+	found.add(pods.Items, now)
 	var errs []error
-	known := budgets{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		switch fateOf(pod, r.clock.Now(), r.options.TerminationTimeout) {
+		if !found.leaves[pod.UID] {
+			continue
+		}
+		switch fateOf(pod, now, p.options.TerminationTimeout) {
 		case fateStay:
 		case fateWait:
-			out.leaving++
+			p.left.leaving++
+			p.left.ending = append(p.left.ending, pod)
 		case fateStuck:
-			out.blockers = append(out.blockers, Blocker{client.ObjectKeyFromObject(pod), "its own termination, which is overdue", pod.DeletionTimestamp.Time})
+			p.block(pod, byTermination(pod), pod.DeletionTimestamp.Time)
 		case fateEvict:
-			errs = append(errs, r.evict(ctx, pod, known, since, &out))
+			if client.ObjectKeyFromObject(pod) == p.options.OwnPod {
+				errs = append(errs, p.evictSelf(ctx, pod))
+			} else {
+				errs = append(errs, p.evict(ctx, pod))
+			}
 		}
 	}
-	return out, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+func (p *pass) block(pod *corev1.Pod, by string, since time.Time) {
+	p.left.blockers = append(p.left.blockers, Blocker{client.ObjectKeyFromObject(pod), by, since})
 }
 
 // evict asks for the eviction of one pod, and notes what comes of it.
-func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, known budgets, since time.Time, out *left) error {
-	key := client.ObjectKeyFromObject(pod)
-	err := r.requestEviction(ctx, pod)
+func (p *pass) evict(ctx context.Context, pod *corev1.Pod) error {
+	err := p.requestEviction(ctx, pod)
 	var names []string
 	if apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) {
-		of, listErr := known.in(ctx, r.reader, pod.Namespace)
+		of, listErr := p.known.in(ctx, p.reader, pod.Namespace)
 		if listErr != nil {
-			return fmt.Errorf("evicting pod %q: %w", key, errors.Join(err, listErr))
+			return fmt.Errorf("evicting pod %q: %w", client.ObjectKeyFromObject(pod), errors.Join(err, listErr))
 		}
 		names = budgetsOf(pod, of)
 	}
 	switch answerOf(err, len(names) > 1) {
 	case answerGone:
 	case answerLeaving:
-		out.leaving++
-		r.options.Metrics.Evicted(metrics.EvictionAccepted)
+		p.left.leaving++
+		p.options.Metrics.Evicted(metrics.EvictionAccepted)
 	case answerBudget:
-		out.blockers = append(out.blockers, Blocker{key, byBudgets(names), since})
-		r.options.Metrics.Evicted(metrics.EvictionBlocked)
+		p.block(pod, byBudgets(names), p.since)
+		p.options.Metrics.Evicted(metrics.EvictionBlocked)
 	case answerRefused:
 		why := fault.Message(err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			why = fmt.Sprintf("no answer within %s: an admission webhook may be away", evictionTimeout)
 		}
-		out.blockers = append(out.blockers, Blocker{key, "the API server (" + why + ")", since})
-		r.options.Metrics.Evicted(metrics.EvictionRefused)
-	case answerFailed:
-		return fmt.Errorf("evicting pod %q: %w", key, err)
+		p.block(pod, "the API server ("+why+")", p.since)
+		p.options.Metrics.Evicted(metrics.EvictionRefused)
 	}
 	return nil
 }

@@ -18,10 +18,8 @@ const (
 	stepNone step = iota
 	// stepSkip: a drain is asked for where no other node could take the pods.
 	stepSkip
-	// stepCordon: pods could still be scheduled to the node.
-	stepCordon
-	// stepEvict: the node is unschedulable, by whomever.
-	stepEvict
+	// stepDrain: the node is to be cordoned, if it is not, and its pods are to leave.
+	stepDrain
 	// stepUncordon: the node is to take pods again.
 	stepUncordon
 	// stepUnknown: what is asked for is neither a drain nor its end.
@@ -36,10 +34,8 @@ func next(n *corev1.Node, isAlone bool) step {
 		return stepNone
 	case isDrain && isAlone:
 		return stepSkip
-	case isDrain && !n.Spec.Unschedulable:
-		return stepCordon
 	case isDrain:
-		return stepEvict
+		return stepDrain
 	case strings.HasPrefix(desired, mcfgv1.UncordonPrefix):
 		return stepUncordon
 	default:

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +27,9 @@ const (
 	// DefaultTerminationTimeout is how long a pod may outlive its grace period.
 	DefaultTerminationTimeout = 2 * time.Minute
 
-	// leavingInterval and blockedInterval are the times between two reconciles of a node: they
-	// replace a watch of pods, whose cache would hold those of all nodes.
+	// leavingInterval and blockedInterval are the times between two reconciles of a node, the
+	// latter also after an error: they replace a watch of pods, whose cache would hold those of all
+	// nodes.
 	leavingInterval = 2 * time.Second
 	blockedInterval = 10 * time.Second
 )
@@ -41,6 +44,10 @@ type Options struct {
 	Timeout time.Duration
 	// TerminationTimeout is how long after its grace period a pod that is still there is reported.
 	TerminationTimeout time.Duration
+	// OwnNode and OwnPod are where this process runs; empty where that is not known, such as
+	// outside of a cluster. It takes itself away only where it can go on elsewhere.
+	OwnNode string
+	OwnPod  types.NamespacedName
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Drains
 }
@@ -52,11 +59,16 @@ type Reconciler struct {
 	client  client.Client
 	reader  client.Reader // past the cache
 	events  events.Publisher
+	rosters rosters
+	// moving is held to write while the controller's own pod is evicted, and hasLeft is that it
+	// was.
+	moving  sync.RWMutex
+	hasLeft bool
 }
 
 // New makes the reconciler; SetupWithManager gives it what it works with.
 func New(options Options) *Reconciler {
-	return &Reconciler{options: options, clock: clock.RealClock{}}
+	return &Reconciler{options: options, clock: clock.RealClock{}, rosters: rosters{all: map[string]*roster{}}}
 }
 
 // Reconcile reconciles one Node.
@@ -64,12 +76,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	n := &corev1.Node{}
 	if err := r.client.Get(ctx, req.NamespacedName, n); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.options.Metrics.Unblocked(req.Name)
+			r.forget(req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if next(n, false) == stepNone {
-		r.options.Metrics.Unblocked(n.Name)
+		r.forget(n.Name)
 		return ctrl.Result{}, nil
 	}
 	isAlone, err := r.isAlone(ctx)
@@ -79,12 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	switch next(n, isAlone) {
 	case stepSkip:
 		err = r.answer(ctx, n)
-	case stepCordon:
-		err = r.patch(ctx, n, func(n *corev1.Node) { Cordon(n, r.clock.Now()) })
-		if err == nil {
-			return status.Result(r.drain(ctx, n))
-		}
-	case stepEvict:
+	case stepDrain:
 		return status.Result(r.drain(ctx, n))
 	case stepUncordon:
 		err = r.uncordon(ctx, n)
@@ -106,24 +113,64 @@ func (r *Reconciler) isAlone(ctx context.Context) (bool, error) {
 	return len(list.Items) == 1, nil
 }
 
-// drain reconciles the pods of a cordoned node.
+// forget forgets a node that is not being drained.
+func (r *Reconciler) forget(node string) {
+	r.rosters.forget(node)
+	r.options.Metrics.Unblocked(node)
+}
+
+// drain cordons a node, and reconciles its pods.
 func (r *Reconciler) drain(ctx context.Context, n *corev1.Node) (ctrl.Result, error) {
 	report, err := r.readReport(ctx, n)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	rest, err := r.empty(ctx, n.Name, report.since)
-	r.options.Metrics.Blocked(n.Name, len(rest.blockers))
-	if err == nil && rest.isNothing() {
+	switch why, err := r.stranded(ctx, n); {
+	case err != nil:
+		return ctrl.Result{}, err
+	case why != "":
+		return ctrl.Result{RequeueAfter: blockedInterval}, r.hold(ctx, n, report, why)
+	}
+	if err := r.cordon(ctx, n); err != nil {
+		return ctrl.Result{}, err
+	}
+	p := pass{Reconciler: r, node: n, since: report.since, known: budgets{}}
+	err = p.empty(ctx)
+	if err == nil && p.left.isNothing() {
 		return ctrl.Result{}, r.finishDrain(ctx, n, report)
 	}
-	if len(rest.blockers) > 0 {
-		err = errors.Join(err, report.block(ctx, rest.blockers))
+	r.options.Metrics.Blocked(n.Name, len(p.left.blockers))
+	err = errors.Join(err, report.tell(ctx, &p.left))
+	if len(p.left.blockers) > 0 {
+		return ctrl.Result{RequeueAfter: blockedInterval}, err
 	}
-	if rest.leaving > 0 {
-		return ctrl.Result{RequeueAfter: leavingInterval}, err
+	return ctrl.Result{RequeueAfter: leavingInterval}, err
+}
+
+// cordon makes a node unschedulable that is not. Which pods are to leave it is found anew then.
+func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node) error {
+	if n.Spec.Unschedulable {
+		return nil
 	}
-	return ctrl.Result{RequeueAfter: blockedInterval}, err
+	r.moving.RLock()
+	defer r.moving.RUnlock()
+	if r.hasLeft {
+		return fault.NewWaiting("ControllerMoves", leavingInterval, nil)
+	}
+	r.rosters.forget(n.Name)
+	return r.patch(ctx, n, func(n *corev1.Node) { Cordon(n, r.clock.Now()) })
+}
+
+// hold says that the node can't be drained because the controller has nowhere to go. It ends the
+// cordon: the controller's next pod, should it need one, could not start otherwise.
+func (r *Reconciler) hold(ctx context.Context, n *corev1.Node, report *report, why string) error {
+	r.rosters.forget(n.Name)
+	r.options.Metrics.Blocked(n.Name, 1)
+	err := report.tell(ctx, &left{blockers: []Blocker{{r.options.OwnPod, byStranding(why), report.since}}})
+	if _, isOurs := n.Annotations[mcfgv1.AnnotationCordonedAt]; isOurs {
+		err = errors.Join(err, r.patch(ctx, n, uncordon))
+	}
+	return err
 }
 
 // finishDrain answers the agent last: with its answer it goes on, and the report should be right.
@@ -134,7 +181,7 @@ func (r *Reconciler) finishDrain(ctx context.Context, n *corev1.Node, report *re
 	if err := r.answer(ctx, n); err != nil {
 		return err
 	}
-	r.options.Metrics.Unblocked(n.Name)
+	r.forget(n.Name)
 	if at, isOurs := cordonedAt(n); isOurs {
 		r.options.Metrics.Drained(r.clock.Since(at))
 	}
@@ -151,7 +198,7 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 	if err := report.end(ctx, mcfgv1.ReasonDrainCancelled); err != nil {
 		return err
 	}
-	r.options.Metrics.Unblocked(n.Name)
+	r.forget(n.Name)
 	return r.patch(ctx, n, func(n *corev1.Node) {
 		uncordon(n)
 		finish(n)

@@ -3,6 +3,8 @@ package drain
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,36 +39,44 @@ func (r *Reconciler) readReport(ctx context.Context, n *corev1.Node) (*report, e
 		return nil, fmt.Errorf("reading MachineConfigNode %q: %w", n.Name, err)
 	}
 	out.mcn = mcn
-	if told := out.told(); told != nil {
+	if told := out.told(); told != nil && isBlocked(told.Reason) {
 		out.since = told.LastTransitionTime.Time
 	}
 	return out, nil
 }
 
-// told is the condition that says that the drain is blocked, nil if none does.
+// told is the condition that says what the drain waits for, nil if none does.
 func (o *report) told() *metav1.Condition {
 	if o.mcn == nil {
 		return nil
 	}
 	c := status.Find(o.mcn.Status.Conditions, mcfgv1.NodeDrained)
-	if c == nil || c.Reason != mcfgv1.ReasonDrainBlocked && c.Reason != mcfgv1.ReasonDrainOverdue {
+	if c == nil || c.Reason != mcfgv1.ReasonDraining && !isBlocked(c.Reason) {
 		return nil
 	}
 	return c
 }
 
-// block says that the drain is blocked, and for how long it has been.
-func (o *report) block(ctx context.Context, blockers []Blocker) error {
-	reason, message := blockedReason(o.clock.Since(o.since), o.options.Timeout), Describe(blockers)
+func isBlocked(reason string) bool {
+	return reason == mcfgv1.ReasonDrainBlocked || reason == mcfgv1.ReasonDrainOverdue
+}
+
+// tell says what the drain waits for: the pods that it can't evict, and since when, and those that
+// have yet to end.
+func (o *report) tell(ctx context.Context, rest *left) error {
+	reason, message := mcfgv1.ReasonDraining, o.describe(rest)
+	if len(rest.blockers) > 0 {
+		reason = blockedReason(o.clock.Since(o.since), o.options.Timeout)
+	}
 	if o.mcn == nil {
-		ctrl.LoggerFrom(ctx).Info("A drain is blocked", "blockers", message)
+		ctrl.LoggerFrom(ctx).Info("A drain waits", "reason", reason, "for", message)
 		return nil
 	}
 	before := o.told()
-	if before != nil && before.Reason == reason && before.Message == message {
+	if message == "" || before != nil && before.Reason == reason && before.Message == message {
 		return nil
 	}
-	isNews := before == nil || before.Reason != reason
+	isNews := isBlocked(reason) && (before == nil || before.Reason != reason)
 	err := o.write(ctx, metav1.Condition{Type: mcfgv1.NodeDrained, Status: metav1.ConditionFalse, Reason: reason, Message: message})
 	if err == nil && isNews {
 		o.events.Publish(o.node, events.DrainBlocked(reason, message))
@@ -74,7 +84,17 @@ func (o *report) block(ctx context.Context, blockers []Blocker) error {
 	return err
 }
 
-// end takes back that the drain is blocked, if that was told.
+// describe is empty while all pods that are left have only just been told to leave.
+func (o *report) describe(rest *left) string {
+	var parts []string
+	if isWaiting := len(rest.ending) > 0 || len(rest.blockers) > 0; isWaiting {
+		parts = append(parts, describeKubelet(o.node))
+	}
+	parts = append(parts, Describe(rest.blockers), describeEnding(rest.ending))
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
+}
+
+// end takes back what the drain waits for, if that was told.
 func (o *report) end(ctx context.Context, reason string) error {
 	if o.told() == nil {
 		return nil
@@ -86,13 +106,12 @@ func (o *report) end(ctx context.Context, reason string) error {
 	return o.write(ctx, metav1.Condition{Type: mcfgv1.NodeDrained, Status: is, Reason: reason})
 }
 
-// write replaces the condition, bound to the version that was read: the agent writes others. The
-// node may have been False for long before the drain, so that the first report has a time of its
-// own.
+// write replaces the condition, bound to the version that was read: the agent writes others. Since
+// when the drain is blocked gets a time of its own: the condition may have been False for long.
 func (o *report) write(ctx context.Context, c metav1.Condition) error {
 	before := o.mcn.DeepCopy()
 	c.ObservedGeneration = o.mcn.Generation
-	if o.told() == nil {
+	if told := o.told(); told == nil || isBlocked(told.Reason) != isBlocked(c.Reason) {
 		status.Remove(&o.mcn.Status.Conditions, c.Type)
 	}
 	status.Set(&o.mcn.Status.Conditions, o.clock.Now(), c)

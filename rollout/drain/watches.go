@@ -2,13 +2,16 @@ package drain
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
@@ -21,6 +24,9 @@ const controllerName = "drain"
 // pod.
 const maxConcurrent = 8
 
+// firstRetry is the time after a first error; after more of them it is blockedInterval.
+const firstRetry = 500 * time.Millisecond
+
 // SetupWithManager gives the reconciler the manager's clients, and makes it watch Nodes. Pods are
 // listed while their node is drained, and not watched.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
@@ -31,7 +37,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: maxConcurrent,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, blockedInterval),
+		}).
 		For(&corev1.Node{}, builder.WithPredicates(drainChanged())).
 		Complete(r)
 }

@@ -310,6 +310,9 @@ const (
 
 // Reasons of the condition Drained that the drain controller writes.
 const (
+	// ReasonDraining means that pods have been told to end. The message says until when they have
+	// to.
+	ReasonDraining = "Draining"
 	// ReasonDrainBlocked means that a PodDisruptionBudget, or another refusal, keeps pods on the
 	// node.
 	ReasonDrainBlocked = "DrainBlocked"
@@ -378,8 +381,8 @@ const (
 	NodeStagedImageLocked = "StagedImageLocked"
 	// NodeCordoned is True when no new pod is scheduled to the node.
 	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)
-	// NodeDrained is True when the node's pods have been evicted. While something keeps them there,
-	// the drain controller writes it: False, with the reason DrainBlocked or DrainOverdue.
+	// NodeDrained is True when the node's pods have been evicted. While pods are still there, the
+	// drain controller writes it: False, with the reason Draining, DrainBlocked or DrainOverdue.
 	NodeDrained = string(openshiftv1.MachineConfigNodeUpdateDrained)
 	// NodeAppliedFiles is True when files and units have been written.
 	NodeAppliedFiles = string(openshiftv1.MachineConfigNodeUpdateFiles)
