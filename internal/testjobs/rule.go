@@ -70,10 +70,6 @@ const nothingOfTheNode = "a test must not use its node"
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
 
-// runtimeDomains are annotations of pods by which container runtimes and networks give what the
-// fields of pods do, or more. A beginning, or an end with a dot.
-var runtimeDomains = []string{"container.apparmor.security.beta.kubernetes.io/", "io.kubernetes.cri-o.", ".crio.io", "k8s.v1.cni.cncf.io/"}
-
 // systemPriority begins the priorities that push other pods off a node, whatever they are.
 const systemPriority = "system-"
 
@@ -119,11 +115,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 				"Services and NetworkPolicies select pods by their labels, so those of tests are Layerwright's; the Job may have labels"))
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(job.Spec.Template.Annotations)) {
-		if isForRuntime(key) {
-			problems = append(problems, field.Forbidden(template.Child("metadata", "annotations").Key(key), nothingOfTheNode))
-		}
-	}
+	problems = append(problems, annotations(job.Spec.Template.Annotations, template.Child("metadata", "annotations"))...)
 	problems = append(problems, r.pod(&job.Spec.Template.Spec, template.Child("spec"))...)
 	slices.SortStableFunc(problems, func(a, b *field.Error) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
@@ -158,12 +150,6 @@ func isReserved(key string) bool {
 		slices.ContainsFunc(reservedDomains, func(domain string) bool { return strings.HasPrefix(key, domain) })
 }
 
-func isForRuntime(key string) bool {
-	return slices.ContainsFunc(runtimeDomains, func(domain string) bool {
-		return strings.HasPrefix(key, domain) || domain[0] == '.' && strings.HasSuffix(key, domain)
-	})
-}
-
 func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	for name, isUsed := range map[string]bool{"hostNetwork": pod.HostNetwork, "hostPID": pod.HostPID, "hostIPC": pod.HostIPC} {
@@ -174,6 +160,9 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	problems = append(problems, r.placement(pod, at)...)
 	if strings.HasPrefix(pod.PriorityClassName, systemPriority) {
 		problems = append(problems, field.Forbidden(at.Child("priorityClassName"), "a test must not preempt system pods"))
+	}
+	if pod.RuntimeClassName != nil {
+		problems = append(problems, field.Forbidden(at.Child("runtimeClassName"), nothingOfTheNode+": container runtimes differ in what they give to pods"))
 	}
 	if len(pod.ResourceClaims) > 0 {
 		problems = append(problems, field.Forbidden(at.Child("resourceClaims"), nothingOfTheNode))
@@ -331,6 +320,7 @@ func (r Rule) container(c *corev1.Container, at *field.Path) field.ErrorList {
 			problems = append(problems, field.Forbidden(at.Child("ports").Index(i).Child("hostPort"), nothingOfTheNode))
 		}
 	}
+	problems = append(problems, devices(&c.Resources, at.Child("resources"))...)
 	problems = append(problems, handlers(c, at)...)
 	if c.SecurityContext != nil {
 		problems = append(problems, privileges(c.SecurityContext, at.Child("securityContext"))...)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -149,6 +150,14 @@ func TestWhatATestMayNotDo(t *testing.T) {
 		"spec.template.metadata.annotations[io.kubernetes.cri-o.Devices]: Forbidden":                         annotated("io.kubernetes.cri-o.Devices"),
 		"spec.template.metadata.annotations[cpu-quota.crio.io]: Forbidden":                                   annotated("cpu-quota.crio.io"),
 		"spec.template.metadata.annotations[k8s.v1.cni.cncf.io/networks]: Forbidden":                         annotated("k8s.v1.cni.cncf.io/networks"),
+		"spec.template.metadata.annotations[v1.multus-cni.io/default-network]: Forbidden":                    annotated("v1.multus-cni.io/default-network"),
+		"spec.template.metadata.annotations[cdi.k8s.io/gpu]: Forbidden: a test must not use its node":        annotated("cdi.k8s.io/gpu"),
+		"spec.template.metadata.annotations[devices.nri.io/container.test]: Forbidden":                       annotated("devices.nri.io/container.test"),
+		"spec.template.metadata.annotations[example.com/later]: Forbidden":                                   annotated("example.com/later"),
+		spec + "runtimeClassName: Forbidden: a test must not use its node":                                   pod(func(p *corev1.PodSpec) { p.RuntimeClassName = new("kata") }),
+		spec + "containers[0].resources.limits[devices.kubevirt.io/kvm]: Forbidden": container(func(c *corev1.Container) {
+			c.Resources.Limits = corev1.ResourceList{"devices.kubevirt.io/kvm": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1")}
+		}),
 		spec + "nodeName: Forbidden":          pod(func(p *corev1.PodSpec) { p.NodeName = "master-0" }),
 		spec + "priorityClassName: Forbidden": pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-node-critical" }),
 		spec + "resourceClaims: Forbidden":    pod(func(p *corev1.PodSpec) { p.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }),
