@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,7 @@ const (
 	agentKindsMessage      = "node agents change annotations of Nodes and the status of MachineConfigNodes, and neither make nor delete anything"
 	agentAnnotationMessage = "a node agent may change only these annotations of Nodes: "
 	agentNodesMessage      = "node agents change nothing of Nodes but annotations"
+	agentEventsMessage     = "the agent of node agent-a writes events about this Node only, in namespace default"
 )
 
 // agents is a control plane with two nodes, whose agents have real tokens and all rights, so that
@@ -126,6 +128,57 @@ func TestAgentWrites(t *testing.T) {
 		require.ErrorContains(t, err, agentKindsMessage)
 	})
 	testReports(t, a, own, unbound)
+	testEvents(t, a, own, unbound)
+}
+
+// testEvents is about events of both groups, which are the same objects.
+func testEvents(t *testing.T, a *agents, own, unbound *rest.Config) {
+	t.Helper()
+	about := func(kind, name string) *eventsv1.Event {
+		return &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "drift-" + name}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeWarning,
+			Reason: "ConfigDriftDetected", Action: "Observe", Note: "x", ReportingController: "layerwright-agent", ReportingInstance: "a",
+			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Name: name},
+		}
+	}
+	create := func(as *rest.Config, namespace string, event *eventsv1.Event) error {
+		event.Regarding.Namespace = ""
+		if namespace != metav1.NamespaceDefault {
+			event.Regarding.Namespace = namespace
+		}
+		_, err := kubernetes.NewForConfigOrDie(as).EventsV1().Events(namespace).Create(t.Context(), event, metav1.CreateOptions{DryRun: dryRunOptions})
+		return err
+	}
+	t.Run("accepts an event about its node", func(t *testing.T) {
+		require.NoError(t, create(own, metav1.NamespaceDefault, about("Node", "agent-a")))
+	})
+	t.Run("refuses an event about another node", func(t *testing.T) {
+		require.ErrorContains(t, create(own, metav1.NamespaceDefault, about("Node", "agent-b")), agentEventsMessage)
+	})
+	t.Run("refuses an event about a pod", func(t *testing.T) {
+		require.ErrorContains(t, create(own, metav1.NamespaceDefault, about("Pod", "agent-a")), agentEventsMessage)
+	})
+	t.Run("refuses an event in another namespace", func(t *testing.T) {
+		require.ErrorContains(t, create(own, a.namespace, about("Node", "agent-a")), agentEventsMessage)
+	})
+	t.Run("refuses an event by a token without a node", func(t *testing.T) {
+		require.ErrorContains(t, create(unbound, metav1.NamespaceDefault, about("Node", "agent-a")), unboundMessage)
+	})
+	t.Run("refuses an event of the other group", func(t *testing.T) {
+		_, err := kubernetes.NewForConfigOrDie(own).CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "b"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "agent-b"},
+		}, metav1.CreateOptions{DryRun: dryRunOptions})
+		require.ErrorContains(t, err, agentEventsMessage)
+	})
+	t.Run("refuses changes of others' events", func(t *testing.T) {
+		others := about("Node", "agent-b")
+		_, err := a.admin.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), others, metav1.CreateOptions{})
+		require.NoError(t, err)
+		events := kubernetes.NewForConfigOrDie(own).EventsV1().Events(metav1.NamespaceDefault)
+		_, err = events.Patch(t.Context(), others.Name, types.MergePatchType, []byte(`{"note":"y"}`), metav1.PatchOptions{DryRun: dryRunOptions})
+		require.ErrorContains(t, err, agentEventsMessage)
+		require.ErrorContains(t, events.Delete(t.Context(), others.Name, metav1.DeleteOptions{DryRun: dryRunOptions}), agentEventsMessage)
+	})
 }
 
 // testReports is about MachineConfigNodes and other kinds of the group.
