@@ -503,6 +503,18 @@ func TestMemoryLimitReachesTheGoRuntime(t *testing.T) {
 	assert.InDelta(t, 0.95, float64(soft)/float64(bytes), 0.01)
 }
 
+func TestControllerKnowsWhereItRuns(t *testing.T) {
+	t.Parallel()
+	_, container := controller(t)
+	paths := map[string]string{}
+	for _, e := range container.Env {
+		if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil {
+			paths[e.Name] = e.ValueFrom.FieldRef.FieldPath
+		}
+	}
+	assert.Equal(t, map[string]string{"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "NODE_NAME": "spec.nodeName"}, paths)
+}
+
 func TestSelectorsFindThePod(t *testing.T) {
 	t.Parallel()
 	deployment, container := controller(t)

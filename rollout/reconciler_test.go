@@ -233,6 +233,11 @@ func TestAgentsThatFailAreHeard(t *testing.T) {
 			newNode("a", draining), report(mcfgv1.NodeDrained, mcfgv1.ReasonDrainBlocked, "pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z"),
 			"0/1 updated, a: is draining: pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z",
 		},
+		"its pods take their time": {
+			newNode("a", draining), report(mcfgv1.NodeDrained, mcfgv1.ReasonDraining, "pod shop/db-0 has until 2026-03-04T05:06:07Z to end"),
+			"0/1 updated, a: is draining: pod shop/db-0 has until 2026-03-04T05:06:07Z to end",
+		},
+		"another agent says that it was drained before": {newNode("a", draining), report(mcfgv1.NodeDrained, "Drained", "node is drained"), "0/1 updated, a: is draining"},
 		"a degraded node was told something new": {
 			newNode("a", func(n *corev1.Node) {
 				draining(n)
