@@ -32,6 +32,9 @@ const (
 	// nodes.
 	leavingInterval = 2 * time.Second
 	blockedInterval = 10 * time.Second
+
+	// moveTime is longer than the controller's grace period.
+	moveTime = time.Minute
 )
 
 // Options are the settings of the drain controller.
@@ -60,10 +63,10 @@ type Reconciler struct {
 	reader  client.Reader // past the cache
 	events  events.Publisher
 	rosters rosters
-	// moving is held to write while the controller's own pod is evicted, and hasLeft is that it
-	// was.
-	moving  sync.RWMutex
-	hasLeft bool
+	// moving is held to write while the controller's own pod is evicted, which has left for certain
+	// at movesUntil.
+	moving     sync.RWMutex
+	movesUntil time.Time
 }
 
 // New makes the reconciler; SetupWithManager gives it what it works with.
@@ -154,7 +157,7 @@ func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node) error {
 	}
 	r.moving.RLock()
 	defer r.moving.RUnlock()
-	if r.hasLeft {
+	if r.clock.Now().Before(r.movesUntil) {
 		return fault.NewWaiting("ControllerMoves", leavingInterval, nil)
 	}
 	r.rosters.forget(n.Name)

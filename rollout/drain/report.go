@@ -68,12 +68,15 @@ func (o *report) tell(ctx context.Context, rest *left) error {
 	if len(rest.blockers) > 0 {
 		reason = blockedReason(o.clock.Since(o.since), o.options.Timeout)
 	}
+	if message == "" {
+		return nil
+	}
 	if o.mcn == nil {
 		ctrl.LoggerFrom(ctx).Info("A drain waits", "reason", reason, "for", message)
 		return nil
 	}
 	before := o.told()
-	if message == "" || before != nil && before.Reason == reason && before.Message == message {
+	if before != nil && before.Reason == reason && before.Message == message {
 		return nil
 	}
 	isNews := isBlocked(reason) && (before == nil || before.Reason != reason)

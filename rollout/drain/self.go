@@ -68,7 +68,9 @@ func (p *pass) evictSelf(ctx context.Context, pod *corev1.Pod) error {
 	}
 	leaving := p.left.leaving
 	err = p.evict(ctx, pod)
-	p.hasLeft = p.hasLeft || p.left.leaving > leaving
+	if p.left.leaving > leaving {
+		p.movesUntil = p.clock.Now().Add(moveTime)
+	}
 	return err
 }
 

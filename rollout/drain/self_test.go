@@ -209,7 +209,7 @@ func TestAllNodesAreDrainedAtOnce(t *testing.T) {
 		w.ask("b", "drain-1")
 		assert.Equal(t, leavingInterval, w.reconcile("b").RequeueAfter)
 		assert.False(t, w.node("b").Spec.Unschedulable)
-		w.restart()
+		w.clock.SetTime(start.Add(moveTime))
 		w.reconcile("b")
 		assert.True(t, w.node("b").Spec.Unschedulable)
 	})

@@ -170,12 +170,12 @@ func testEvents(t *testing.T, a *agents, own, unbound *rest.Config) {
 		}, metav1.CreateOptions{DryRun: dryRunOptions})
 		require.ErrorContains(t, err, agentEventsMessage)
 	})
-	t.Run("refuses changes of others' events", func(t *testing.T) {
+	t.Run("refuses changes of events of others", func(t *testing.T) {
 		others := about("Node", "agent-b")
 		_, err := a.admin.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), others, metav1.CreateOptions{})
 		require.NoError(t, err)
 		events := kubernetes.NewForConfigOrDie(own).EventsV1().Events(metav1.NamespaceDefault)
-		_, err = events.Patch(t.Context(), others.Name, types.MergePatchType, []byte(`{"note":"y"}`), metav1.PatchOptions{DryRun: dryRunOptions})
+		_, err = events.Patch(t.Context(), others.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRunOptions})
 		require.ErrorContains(t, err, agentEventsMessage)
 		require.ErrorContains(t, events.Delete(t.Context(), others.Name, metav1.DeleteOptions{DryRun: dryRunOptions}), agentEventsMessage)
 	})
