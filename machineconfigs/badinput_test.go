@@ -363,12 +363,20 @@ func TestParseRefusesFields(t *testing.T) {
 			`spec.kernelArguments[1]: the kernel argument is empty: remove it`,
 		},
 		"a kernel argument with a line break": {
-			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"a\nb"} },
-			`spec.kernelArguments[0]: kernel argument "a\nb" has a line break or another control character`,
+			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"a=secret\nb"} },
+			`spec.kernelArguments[0]: kernel argument "a" has a line break or another control character`,
 		},
 		"a kernel argument with a zero byte": {
-			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"a\x00"} },
-			`spec.kernelArguments[0]: kernel argument "a\x00" has a line break or another control character`,
+			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"a=\x00"} },
+			`spec.kernelArguments[0]: kernel argument "a" has a line break or another control character`,
+		},
+		"a kernel argument with an open quote": {
+			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{`quiet`, `dyndbg="file secret`} },
+			`spec.kernelArguments[1]: kernel argument "dyndbg" has a double quote that is not closed, so that it would take in all that follows: close or remove it`,
+		},
+		"a kernel argument with what is a blank there": {
+			func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"a=à"} },
+			`spec.kernelArguments[0]: kernel argument "a" has a character that the kernel takes for a blank: use plain ASCII`,
 		},
 		"an OS image that would be an instruction": {
 			func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = "quay.io/a:b\nRUN id" },
@@ -380,10 +388,10 @@ func TestParseRefusesFields(t *testing.T) {
 		},
 		"a kernel argument that Ignition's part forbids": {
 			func(s *mcfgv1.MachineConfigSpec) {
-				s.Config.Raw = []byte(ignition(`"kernelArguments":{"shouldNotExist":["quiet"]}`))
-				s.KernelArguments = []string{"quiet"}
+				s.Config.Raw = []byte(ignition(`"kernelArguments":{"shouldNotExist":["x","pass=secret"]}`))
+				s.KernelArguments = []string{"quiet pass=secret"}
 			},
-			`spec.kernelArguments[0]: kernel argument "quiet" is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two`,
+			`spec.kernelArguments[0]: kernel argument "pass" is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two`,
 		},
 	}
 	for name, test := range tests {

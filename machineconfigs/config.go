@@ -14,12 +14,12 @@ type Config struct {
 	// NodeOnly is what of it stays out of images, because a MachineConfig with the annotation
 	// nodeOnly has a part in it.
 	NodeOnly NodeOnly
-	// KernelArguments are in the order in which they go onto the command line: first those that
-	// spec.config's kernelArguments.shouldExist adds, then those of spec.kernelArguments. One that
-	// is in both is there once, as it would be on a machine; one that is in spec.kernelArguments
-	// twice is there twice.
+	// KernelArguments are single words, in the order in which they go onto the command line: first
+	// those that spec.config's kernelArguments.shouldExist adds, then those of spec.kernelArguments.
+	// One that is in both is there once, as it would be on a machine; one that is in
+	// spec.kernelArguments twice is there twice.
 	KernelArguments []string
-	// RemoveKernelArguments are those that must not be on the command line
+	// RemoveKernelArguments are the words that must not be on the command line
 	// (kernelArguments.shouldNotExist in spec.config). None of them is in KernelArguments.
 	RemoveKernelArguments []string
 	// Extensions are names of package sets, sorted, each once.

@@ -9,6 +9,7 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 )
 
 // Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be
@@ -97,39 +98,40 @@ func readSpec(mc *mcfgv1.MachineConfig, cfg *Config) (found []*Error) {
 	for i, argument := range spec.KernelArguments {
 		add(fmt.Sprintf("spec.kernelArguments[%d]", i), checkKernelArgument(argument))
 	}
-	arguments := cfg.Ignition.KernelArguments
+	arguments := CommandLine(cfg.Ignition.KernelArguments, spec.KernelArguments)
 	for i, argument := range spec.KernelArguments {
-		if slices.Contains(arguments.ShouldNotExist, types.KernelArgument(argument)) {
-			add(fmt.Sprintf("spec.kernelArguments[%d]", i), contradiction(argument))
-		}
+		add(fmt.Sprintf("spec.kernelArguments[%d]", i), contradiction(argument, arguments.Unwanted))
 	}
-	cfg.KernelArguments, cfg.RemoveKernelArguments = commandLine(arguments, spec.KernelArguments)
+	cfg.KernelArguments, cfg.RemoveKernelArguments = arguments.Wanted(), arguments.Unwanted
 	return found
 }
 
-// commandLine joins the two places where kernel arguments can be said.
-func commandLine(ignition types.KernelArguments, spec []string) (add, remove []string) {
-	for _, argument := range ignition.ShouldExist {
-		if !slices.Contains(spec, string(argument)) {
-			add = append(add, string(argument))
+// CommandLine joins the two places where kernel arguments can be said.
+func CommandLine(ignition types.KernelArguments, spec []string) cmdline.Arguments {
+	return cmdline.Join(ignition.ShouldExist, ignition.ShouldNotExist, spec)
+}
+
+// contradiction is about an argument of which Ignition's part forbids a word.
+func contradiction(argument string, forbidden []string) error {
+	for _, word := range cmdline.Split(argument) {
+		if slices.Contains(forbidden, word) {
+			return fmt.Errorf("kernel argument %q is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two", cmdline.Name(word))
 		}
 	}
-	for _, argument := range ignition.ShouldNotExist {
-		remove = append(remove, string(argument))
-	}
-	return append(add, spec...), remove
+	return nil
 }
 
-func contradiction(argument string) error {
-	return fmt.Errorf("kernel argument %q is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two", argument)
-}
-
+// checkKernelArgument names an argument without its value, which may be a password.
 func checkKernelArgument(argument string) error {
-	switch {
-	case strings.TrimSpace(argument) == "":
+	if strings.TrimSpace(argument) == "" {
 		return errors.New("the kernel argument is empty: remove it")
-	case hasControl(argument):
-		return fmt.Errorf("kernel argument %q has a line break or another control character", argument)
+	}
+	err := cmdline.Check(argument)
+	if hasControl(argument) {
+		err = errors.New("has a line break or another control character")
+	}
+	if err != nil {
+		return fmt.Errorf("kernel argument %q %w", cmdline.Name(argument), err)
 	}
 	return nil
 }

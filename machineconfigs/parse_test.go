@@ -140,6 +140,17 @@ func TestParseFields(t *testing.T) {
 	require.Equal(t, "quay.io/os/extensions:1", cfg.ExtensionsImage)
 }
 
+// TestParseTakesArgumentsApart has entries with several words, and words with blanks.
+func TestParseTakesArgumentsApart(t *testing.T) {
+	t.Parallel()
+	cfg, err := Parse(machineConfig("50-a", ignition(`"kernelArguments":{"shouldExist":["a=1 b","b"],"shouldNotExist":["q x=\"y z\""]}`), spec(func(s *mcfgv1.MachineConfigSpec) {
+		s.KernelArguments = []string{"hugepagesz=1G hugepages=16", `hugepagesz=2M  hugepages=16 dyndbg="file drivers/usb/* +p"`}
+	})))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a=1", "b", "hugepagesz=1G", "hugepages=16", "hugepagesz=2M", "hugepages=16", `dyndbg="file drivers/usb/* +p"`}, cfg.KernelArguments)
+	require.Equal(t, []string{"q", `x="y z"`}, cfg.RemoveKernelArguments)
+}
+
 func TestParseKeepsHostSettings(t *testing.T) {
 	t.Parallel()
 	cfg, err := Parse(machineConfig("50-a", `{"ignition":{"version":"3.4.0",

@@ -72,7 +72,7 @@ func Render(opts Options, configs []*mcfgv1.MachineConfig) (*Rendered, error) {
 	joined, found := join(sources)
 	spec, moreFound := sources.joinSpec(opts.Images)
 	found = append(found, moreFound...)
-	found = append(found, sources.contradictions(joined.KernelArguments.ShouldNotExist)...)
+	found = append(found, sources.contradictions(CommandLine(joined.KernelArguments, nil).Unwanted)...)
 	if err := joinErrors(found); err != nil {
 		return nil, err
 	}
@@ -191,11 +191,11 @@ func (s sources) joinSpec(images Images) (mcfgv1.MachineConfigSpec, []*Error) {
 }
 
 // contradictions are kernel arguments that one MachineConfig asks for and another forbids.
-func (s sources) contradictions(forbidden []types.KernelArgument) (found []*Error) {
+func (s sources) contradictions(forbidden []string) (found []*Error) {
 	for _, source := range s {
 		for i, argument := range source.object.Spec.KernelArguments {
-			if slices.Contains(forbidden, types.KernelArgument(argument)) {
-				found = append(found, invalid(source.Name, fmt.Sprintf("spec.kernelArguments[%d]", i), contradiction(argument)))
+			if err := contradiction(argument, forbidden); err != nil {
+				found = append(found, invalid(source.Name, fmt.Sprintf("spec.kernelArguments[%d]", i), err))
 			}
 		}
 	}
@@ -212,7 +212,8 @@ func (s sources) rendered(opts Options, spec mcfgv1.MachineConfigSpec, joined ty
 		OSImageURL:      spec.OSImageURL,
 		ExtensionsImage: spec.BaseOSExtensionsContainerImage,
 	}
-	config.KernelArguments, config.RemoveKernelArguments = commandLine(joined.KernelArguments, spec.KernelArguments)
+	arguments := CommandLine(joined.KernelArguments, spec.KernelArguments)
+	config.KernelArguments, config.RemoveKernelArguments = arguments.Wanted(), arguments.Unwanted
 	nodeOnly := newNodeOnlyNames()
 	result := &Rendered{Config: config}
 	for _, source := range s {

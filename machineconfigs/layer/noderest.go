@@ -15,13 +15,7 @@ const (
 // nodeState adds what is never image content.
 func (s *splitter) nodeState() {
 	state, config := &s.plan.NodeState, s.cfg.Ignition
-	args := KernelArguments{Add: append([]string(nil), s.cfg.KernelArguments...)}
-	for _, a := range config.KernelArguments.ShouldExist {
-		args.Add = append(args.Add, string(a))
-	}
-	for _, a := range config.KernelArguments.ShouldNotExist {
-		args.Remove = append(args.Remove, string(a))
-	}
+	args := KernelArguments{Add: s.cfg.KernelArguments, Remove: s.cfg.RemoveKernelArguments}
 	if len(args.Add)+len(args.Remove) > 0 {
 		args.Reason = reasonKernelArguments
 		state.KernelArguments = args

@@ -18,7 +18,7 @@ type NodeState struct {
 
 // KernelArguments are changes of the kernel's command line.
 type KernelArguments struct {
-	// Add are arguments that shall be there, in their order.
+	// Add are arguments that shall be there, one word each, in their order.
 	Add []string `json:"add,omitempty"`
 	// Remove are arguments that shall not be there.
 	Remove []string `json:"remove,omitempty"`

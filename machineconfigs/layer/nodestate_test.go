@@ -22,7 +22,7 @@ func nodeConfig(t *testing.T) *machineconfigs.Config {
 	cfg := config(t, `{
 		"ignition":{"version":"3.5.0","security":{"tls":{"certificateAuthorities":[{"source":"https://user:secret-pass@h/ca?secret-query"},{"source":"data:,secret-ca"}]}},
 			"proxy":{"httpProxy":"http://secret-proxy"},"timeouts":{"httpTotal":3}},
-		"kernelArguments":{"shouldExist":["rd.x=secret-arg"],"shouldNotExist":["quiet"]},
+		"kernelArguments":{"shouldExist":["rd.x=secret-arg"],"shouldNotExist":["quiet","mitigations=secret-arg,nosmt"]},
 		"passwd":{"users":[{"name":"core","passwordHash":"`+secretHash+`","sshAuthorizedKeys":["`+secretKey+`","`+secretKey+`2"],"groups":["wheel"]},
 			{"name":"one","sshAuthorizedKeys":["`+secretKey+`"]},{"name":"none"}],"groups":[{"name":"admins","gid":77}]},
 		"storage":{
@@ -33,7 +33,7 @@ func nodeConfig(t *testing.T) *machineconfigs.Config {
 			"directories":[{"path":"/root/.ssh","mode":448},{"path":"/opt"},{"path":"/etc/secrets"}],
 			"links":[{"path":"/opt/l","target":"x"},{"path":"/etc/secret-link","target":"x"}]},
 		"systemd":{"units":[`+unit("secret.service", "[Service]\nEnvironment=T=secret-unit\n[Install]\nWantedBy=multi-user.target\n", `"enabled":true,"dropins":[{"name":"a.conf","contents":"secret-dropin"}]`)+`]}}`)
-	cfg.KernelArguments = []string{"nosmt", "hugepages=16 pass=secret-arg"}
+	cfg.KernelArguments = append(cfg.KernelArguments, "nosmt", "hugepages=16", `pass="file secret-arg +p"`)
 	cfg.FIPS = true
 	cfg.NodeOnly = machineconfigs.NodeOnly{
 		Files: []string{"/etc/token"}, Directories: []string{"/etc/secrets"}, Links: []string{"/etc/secret-link"}, Units: []string{"secret.service"},
@@ -45,8 +45,8 @@ func TestNodeState(t *testing.T) {
 	t.Parallel()
 	state := split(t, nodeConfig(t), ostree()).NodeState
 
-	require.Equal(t, []string{"nosmt", "hugepages=16 pass=secret-arg", "rd.x=secret-arg"}, state.KernelArguments.Add)
-	require.Equal(t, []string{"quiet"}, state.KernelArguments.Remove)
+	require.Equal(t, []string{"rd.x=secret-arg", "nosmt", "hugepages=16", `pass="file secret-arg +p"`}, state.KernelArguments.Add, "each once")
+	require.Equal(t, []string{"quiet", "mitigations=secret-arg,nosmt"}, state.KernelArguments.Remove)
 	require.NotEmpty(t, state.KernelArguments.Reason)
 	require.True(t, state.FIPS.Enabled)
 	require.NotEmpty(t, state.FIPS.Reason)
@@ -122,10 +122,10 @@ func TestSummaryHasNoSecrets(t *testing.T) {
 	plan := split(t, nodeConfig(t), ostree())
 	lines := plan.NodeState.Summary()
 	text := strings.Join(lines, "\n")
-	for _, secret := range []string{"secret-hash", "secret-key", "secret-arg", "secret-pass", "secret-query", "secret-ca", "secret-proxy", "secret-content", "secret-token", "secret-unit"} {
+	for _, secret := range []string{"+p", "secret-hash", "secret-key", "secret-arg", "secret-pass", "secret-query", "secret-ca", "secret-proxy", "secret-content", "secret-token", "secret-unit"} {
 		require.NotContains(t, text, secret)
 	}
-	require.Contains(t, text, "kernel arguments (add nosmt hugepages pass rd.x; remove quiet): ")
+	require.Contains(t, text, "kernel arguments (add rd.x nosmt hugepages pass; remove quiet mitigations): ")
 	require.Contains(t, text, "FIPS mode: ")
 	require.Contains(t, text, "user core (2 SSH keys, password, groups: 1): ")
 	require.Contains(t, text, "user one (1 SSH key): ")

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 )
 
 // Summary says in lines for people what the node agent will do. There is no secret in it: no key,
@@ -56,13 +58,10 @@ func (k KernelArguments) summary() []string {
 }
 
 // argumentNames leaves out what follows the first "=" of each word: it may be a password.
-func argumentNames(args []string) []string {
-	var names []string
-	for _, arg := range args {
-		for word := range strings.FieldsSeq(arg) {
-			name, _, _ := strings.Cut(word, "=")
-			names = append(names, name)
-		}
+func argumentNames(words []string) []string {
+	names := make([]string, len(words))
+	for i, word := range words {
+		names[i] = cmdline.Name(word)
 	}
 	return names
 }

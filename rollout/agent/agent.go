@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
+	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
@@ -202,14 +203,8 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err != nil {
 		return err
 	}
-	change, err := kernelArguments(ctx, h, current, desired)
-	if err != nil {
+	if err := a.setKernelArguments(ctx, h, current, desired); err != nil {
 		return err
-	}
-	if !change.isEmpty() {
-		if err := h.SetKernelArguments(ctx, change.add, change.remove); err != nil {
-			return err
-		}
 	}
 	changes, _, err := a.changes(current, desired)
 	if err != nil {
@@ -229,6 +224,16 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	}
 	j.Ready = true
 	return a.journal.write(j)
+}
+
+// setKernelArguments gives what boots next the arguments of one configuration instead of those of
+// another.
+func (a *Agent) setKernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) error {
+	change, err := a.kernelArguments(ctx, h, from, to)
+	if err != nil || change.IsEmpty() {
+		return err
+	}
+	return h.SetKernelArguments(ctx, change)
 }
 
 // armRollbackTimer has the host roll back by itself when no agent confirms the image that it boots
@@ -255,14 +260,8 @@ func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 	if err != nil {
 		return err
 	}
-	change, err := kernelArguments(ctx, h, prepared, current)
-	if err != nil {
+	if err := a.setKernelArguments(ctx, h, prepared, current); err != nil {
 		return err
-	}
-	if !change.isEmpty() {
-		if err := h.SetKernelArguments(ctx, change.add, change.remove); err != nil {
-			return err
-		}
 	}
 	return a.journal.write(Journal{Staging: s.journal.Staging})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +57,7 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 	switch {
 	case current == nil:
 		out.Reboot = "the node's configuration is unknown: its MachineConfig was deleted"
-	case !slices.Equal(current.Arguments, next.Arguments):
+	case !current.Arguments.Equal(next.Arguments):
 		out.Reboot = "the kernel arguments differ"
 	case current.FIPS != next.FIPS:
 		out.Reboot = "FIPS differs"
@@ -202,13 +201,13 @@ func failedUnit(err error) error {
 // not known.
 func (s *state) change() string {
 	switch {
-	case s.verdict == nil && !s.arguments.isEmpty():
+	case s.verdict == nil && !s.arguments.IsEmpty():
 		return mcfgv1.NodeChangeReboot
 	case s.verdict == nil:
 		return ""
-	case s.verdict.Soft && s.arguments.isEmpty():
+	case s.verdict.Soft && s.arguments.IsEmpty():
 		return mcfgv1.NodeChangeSoftReboot
-	case s.verdict.Reboot != "" || !s.arguments.isEmpty():
+	case s.verdict.Reboot != "" || !s.arguments.IsEmpty():
 		return mcfgv1.NodeChangeReboot
 	case s.verdict.Drain:
 		return mcfgv1.NodeChangeDrain
@@ -226,7 +225,7 @@ func (s *state) changeReason() string {
 		return "the node will soft-reboot: " + s.verdict.Reboot
 	case s.verdict.Reboot != "":
 		return "the node will reboot: " + s.verdict.Reboot
-	case !s.arguments.isEmpty():
+	case !s.arguments.IsEmpty():
 		return "the node will reboot: the kernel arguments differ"
 	case s.verdict.Drain:
 		return "the node will be drained, and not reboot"

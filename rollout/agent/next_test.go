@@ -167,14 +167,14 @@ func TestNext(t *testing.T) {
 		"it has rebooted":                          {moving(rebooted, func(s *state) { s.host.Booted = deployment("2") }), arrive, "", "the node runs what it should"},
 		"it has rebooted, and lacks node state":    {moving(rebooted, lacking, func(s *state) { s.host.Booted = deployment("2") }), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
 		"it came back with the old image":          {moving(rebooted), fail, "", "the node came back with " + nodestest.Pinned("1") + " instead of " + nodestest.Pinned("2")},
-		"it came back without kernel arguments":    {moving(rebooted, func(s *state) { s.host.Booted, s.arguments.add = deployment("2"), []string{"nosmt"} }), fail, "", "the node came back with other kernel arguments than those of rendered-2"},
+		"it came back without kernel arguments":    {moving(rebooted, func(s *state) { s.host.Booted, s.arguments.To = deployment("2"), []string{"nosmt"} }), fail, "", "the node came back with other kernel arguments than those of rendered-2"},
 		"it failed, and node state is taken back":  {moving(failed, lacking), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]"},
 		"it failed":                            {moving(failed, atWork), fail, "", "the node came back with 1"},
 		"a person asks for another try":        {moving(failed), actionForget, "", "the state of a failed update was set to Done"},
 		"it failed, and there is a new target": {moving(failed, func(s *state) { s.desired = targetOf("3") }), stage, "3", "the node's turn has come"},
 
 		"kernel arguments alone": {
-			idle(func(s *state) { s.desired.Config, s.arguments.add = "rendered-2", []string{"nosmt"} }), drain, "1", "the image is on the host",
+			idle(func(s *state) { s.desired.Config, s.arguments.To = "rendered-2", []string{"nosmt"} }), drain, "1", "the image is on the host",
 		},
 		"node state alone needs no reboot": {
 			idle(lacking, func(s *state) { s.desired.Config = "rendered-2" }), actionApply, "", "the host lacks configuration that is not in the image: [write /var/lib/x]",

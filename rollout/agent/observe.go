@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +66,7 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	}
 	s.base = desired.Image
 	if s.desired.Config != s.current.Config {
-		if s.arguments, err = kernelArguments(ctx, h, current, desired); err != nil {
+		if s.arguments, err = a.kernelArguments(ctx, h, current, desired); err != nil {
 			return err
 		}
 	}
@@ -149,30 +151,25 @@ func (a *Agent) changes(from, to *wanted.Config) (changes []nodestate.Change, le
 
 // kernelArguments are the changes that what boots next needs to have the arguments of one
 // configuration instead of those of another, which may be nil. Arguments that neither names are
-// left alone.
-func kernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (arguments, error) {
-	var had, wants []string
-	if from != nil {
-		had = from.Arguments
-	}
-	if to != nil {
-		wants = to.Arguments
-	}
-	if len(had)+len(wants) == 0 {
-		return arguments{}, nil
-	}
-	has, err := h.KernelArguments(ctx)
+// left alone. The host's record says of both command lines what of them is not the host's own.
+func (a *Agent) kernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (host.ArgumentChange, error) {
+	record, err := a.files.CommandLines()
 	if err != nil {
-		return arguments{}, fmt.Errorf("reading the host's kernel arguments: %w", err)
+		return host.ArgumentChange{}, err
 	}
-	remove := without(had, wants)
-	return arguments{
-		add:    without(wants, has),
-		remove: slices.DeleteFunc(remove, func(a string) bool { return !slices.Contains(has, a) }),
-	}, nil
-}
-
-// without is what of one list the other does not have.
-func without(list, other []string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(a string) bool { return slices.Contains(other, a) })
+	none := &wanted.Config{}
+	current, desired := cmp.Or(from, none).Arguments, cmp.Or(to, none).Arguments
+	if !record.IsNeeded(current, desired) {
+		return host.ArgumentChange{}, nil
+	}
+	line, err := h.KernelArguments(ctx)
+	if err != nil {
+		return host.ArgumentChange{}, fmt.Errorf("reading the host's kernel arguments: %w", err)
+	}
+	before := slices.Clone(record.Entries)
+	change := host.ArgumentChange{From: line, To: record.Plan(line, current, desired)}
+	if reflect.DeepEqual(before, record.Entries) {
+		return change, nil
+	}
+	return change, a.files.KeepCommandLines(record)
 }

@@ -23,7 +23,7 @@ type state struct {
 	// base is the OS image of the desired configuration; empty where it names none.
 	base mcfgv1.ImageDigestFormat
 	// arguments are the changes of kernel arguments that what boots next still needs.
-	arguments arguments
+	arguments host.ArgumentChange
 	// changes are what the host lacks of its node state, and left, in words, what it can't get.
 	changes []nodestate.Change
 	left    []string
@@ -43,11 +43,6 @@ type state struct {
 	// is not known.
 	verdict *disruption.Verdict
 }
-
-// arguments are changes of kernel arguments.
-type arguments struct{ add, remove []string }
-
-func (a arguments) isEmpty() bool { return len(a.add)+len(a.remove) == 0 }
 
 // nodeAnnotations is what the annotations of the Node say.
 type nodeAnnotations struct {
@@ -196,7 +191,7 @@ func (s *state) hasFailed() bool { return s.journal.Failed != "" && s.journal.Ta
 
 // needsReboot reports whether the host has to reboot to have what it should.
 func (s *state) needsReboot() bool {
-	return !s.isThere() || !s.arguments.isEmpty() || s.isPrepared() && s.journal.Target == s.desired
+	return !s.isThere() || !s.arguments.IsEmpty() || s.isPrepared() && s.journal.Target == s.desired
 }
 
 // applied is the configuration whose node state the host should have now: that of what it runs, and

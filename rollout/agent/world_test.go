@@ -136,12 +136,14 @@ func (m *machine) key() string {
 	return m.next().Digest
 }
 
-func (m *machine) SetKernelArguments(_ context.Context, add, remove []string) error {
-	list := append(without(m.arguments[m.key()], remove), add...)
+func (m *machine) SetKernelArguments(_ context.Context, change host.ArgumentChange) error {
+	if !slices.Equal(m.arguments[m.key()], change.From) {
+		return fmt.Errorf("the command line is %v and not %v", m.arguments[m.key()], change.From)
+	}
 	if m.next() == m.booted { // rpm-ostree makes a deployment of the same image
 		m.staged = &host.Deployment{Image: m.booted.Image, Digest: m.booted.Digest}
 	}
-	m.arguments[m.key()] = list
+	m.arguments[m.key()] = slices.Clone(change.To)
 	return m.w.effect("kernel arguments")
 }
 
@@ -409,7 +411,7 @@ func arrived(t *testing.T, objects ...client.Object) *world {
 func (w *world) is() string {
 	a := w.node().Annotations
 	short := func(key string) string { return mcfgv1.ImageDigestFormat(a[key]).Short() }
-	args := slices.Sorted(slices.Values(w.machine.arguments[w.machine.booted.Digest]))
+	args := w.machine.arguments[w.machine.booted.Digest]
 	drain, _, _ := strings.Cut(a[mcfgv1.AnnotationDesiredDrain], "-")
 	return fmt.Sprintf("%s %s staged=%q %s %q drain=%s booted=%s next=%s args=%v file=%s",
 		a[mcfgv1.AnnotationCurrentConfig], short(mcfgv1.AnnotationCurrentImage), a[mcfgv1.AnnotationStagedImage],

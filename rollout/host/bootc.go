@@ -64,8 +64,8 @@ func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
 
 // SetKernelArguments implements Host. bootc reads arguments from images alone, so that those of one
 // node are rpm-ostree's, which hosts of bootc have too.
-func (b *bootc) SetKernelArguments(ctx context.Context, add, remove []string) error {
-	return explainMissingRPMOSTree(setKernelArguments(ctx, b.run, add, remove))
+func (b *bootc) SetKernelArguments(ctx context.Context, change ArgumentChange) error {
+	return explainMissingRPMOSTree(setKernelArguments(ctx, b.run, change))
 }
 
 func explainMissingRPMOSTree(err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -98,12 +99,19 @@ type Deployments interface {
 
 // KernelArguments manages how a host boots.
 type KernelArguments interface {
-	// KernelArguments are those of what boots next.
+	// KernelArguments are the words of the command line of what boots next, without the one that
+	// ostree writes for each deployment.
 	KernelArguments(ctx context.Context) ([]string, error)
-	// SetKernelArguments removes and then adds arguments to what boots next. Those that are there,
-	// or not there, are left alone.
-	SetKernelArguments(ctx context.Context, add, remove []string) error
+	// SetKernelArguments changes the command line of what boots next. It fails where that is not
+	// what the change begins with, as far as the host can tell.
+	SetKernelArguments(ctx context.Context, change ArgumentChange) error
 }
+
+// ArgumentChange is a change of a whole command line, word by word.
+type ArgumentChange struct{ From, To []string }
+
+// IsEmpty reports whether nothing changes.
+func (c ArgumentChange) IsEmpty() bool { return slices.Equal(c.From, c.To) }
 
 // Runner runs programs of a host.
 type Runner interface {

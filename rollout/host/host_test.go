@@ -142,7 +142,7 @@ func TestKernelArgumentsNeedRPMOSTree(t *testing.T) {
 	h, err := Detect(t.Context(), &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.8.0"}}, ModeAuto)
 	require.NoError(t, err)
 	_, err = h.KernelArguments(t.Context())
-	for _, err := range []error{err, h.SetKernelArguments(t.Context(), []string{"nosmt"}, nil)} {
+	for _, err := range []error{err, h.SetKernelArguments(t.Context(), ArgumentChange{To: []string{"nosmt"}})} {
 		require.ErrorContains(t, err, "put them into the image instead")
 		assert.True(t, fault.IsTerminal(err))
 	}
@@ -284,11 +284,13 @@ func TestCommandLines(t *testing.T) {
 		"rpm-ostree rolls back": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"rpm-ostree status --json", "rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
 		"kernel arguments": {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error {
-				return h.SetKernelArguments(ctx, []string{"nosmt", "console=tty0 x"}, []string{"quiet"})
+				return h.SetKernelArguments(ctx, ArgumentChange{
+					From: []string{"rw", "quiet", `a="b c"`, "z=4", "z=4"}, To: []string{"rw", `a="b c"`, "z=4", "nosmt", "z=4"},
+				})
 			},
-			[]string{"rpm-ostree kargs --delete-if-present=quiet --append-if-missing=nosmt --append-if-missing=console=tty0 x"},
+			[]string{`rpm-ostree kargs --delete=quiet --delete=z=4 --append=nosmt --append=z=4`},
 		},
-		"no kernel arguments": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.SetKernelArguments(ctx, nil, nil) }, nil},
+		"no kernel arguments": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.SetKernelArguments(ctx, ArgumentChange{}) }, nil},
 		"a reboot": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Reboot(ctx, "to boot an image\nnow") },
 			[]string{"systemctl reboot --message=to boot an image"},

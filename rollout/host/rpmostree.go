@@ -74,8 +74,8 @@ func (r *rpmOSTree) KernelArguments(ctx context.Context) ([]string, error) {
 }
 
 // SetKernelArguments implements Host.
-func (r *rpmOSTree) SetKernelArguments(ctx context.Context, add, remove []string) error {
-	return setKernelArguments(ctx, r.run, add, remove)
+func (r *rpmOSTree) SetKernelArguments(ctx context.Context, change ArgumentChange) error {
+	return setKernelArguments(ctx, r.run, change)
 }
 
 // Reboot implements Host.
@@ -83,26 +83,6 @@ func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboo
 
 // SoftReboot implements Host. rpm-ostree says of no deployment that it can be had like that.
 func (r *rpmOSTree) SoftReboot(ctx context.Context) error { return r.Reboot(ctx, "") }
-
-func kernelArguments(ctx context.Context, run Runner) ([]string, error) {
-	out, err := run.Run(ctx, "rpm-ostree", "kargs")
-	return strings.Fields(string(out)), err
-}
-
-func setKernelArguments(ctx context.Context, run Runner, add, remove []string) error {
-	args := []string{"kargs"}
-	for _, a := range remove {
-		args = append(args, "--delete-if-present="+a)
-	}
-	for _, a := range add {
-		args = append(args, "--append-if-missing="+a)
-	}
-	if len(args) == 1 {
-		return nil
-	}
-	_, err := run.Run(ctx, "rpm-ostree", args...)
-	return err
-}
 
 // reboot asks systemd, which does not wait for the reboot.
 func reboot(ctx context.Context, run Runner, why string) error {

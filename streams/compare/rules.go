@@ -112,10 +112,13 @@ var cgroupArguments = []string{"systemd.unified_cgroup_hierarchy=0", "systemd.un
 func cgroupV1(m *Move) []Finding {
 	var found []Finding
 	for _, argument := range m.Config.KernelArguments {
-		name, _, _ := strings.Cut(argument.Text, "=")
-		if slices.Contains(cgroupArguments, argument.Text) || slices.Contains(cgroupArguments, name) {
+		known := argument.Text
+		if !slices.Contains(cgroupArguments, known) {
+			known, _, _ = strings.Cut(argument.Text, "=") // without a value that may be a secret
+		}
+		if slices.Contains(cgroupArguments, known) {
 			found = append(found, Finding{
-				Object: argument.Object, Place: "spec.kernelArguments", Found: "the kernel argument " + argument.Text,
+				Object: argument.Object, Place: "spec.kernelArguments", Found: "the kernel argument " + known,
 				Why: "version 10 has only cgroup v2: with this argument the node does not boot, or the kubelet does not start",
 				Fix: "remove the argument (on OpenShift: cgroupMode v2 in nodes.config.openshift.io), and let the nodes run with cgroup v2 before they move",
 			})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 	"github.com/layerwright/layerwright/test/host/deployments"
 )
 
@@ -85,25 +86,54 @@ func (h *host) kargs(ctx context.Context, args []string) error {
 	})
 }
 
-// changeArgs makes the changes that flags ask for, in their order.
+// changeArgs makes the changes that flags ask for. Like rpm-ostree it removes first, whatever the
+// order of the flags is, and last what may be missing.
 func changeArgs(now, flags []string) ([]string, error) {
-	next := slices.Clone(now)
+	asked := map[string][]string{}
 	for _, flag := range flags {
 		name, value, _ := strings.Cut(flag, "=")
-		at := slices.Index(next, value)
-		switch {
-		case name == "--append", name == "--append-if-missing" && at < 0:
-			next = append(next, value)
-		case name == "--append-if-missing", name == "--delete-if-present" && at < 0:
-		case name == "--delete-if-present", name == "--delete" && at >= 0:
-			next = slices.Delete(next, at, at+1)
-		case name == "--delete":
-			return nil, fmt.Errorf("no karg %q found", value)
-		default:
+		if !slices.Contains([]string{"--delete", "--append", "--append-if-missing", "--delete-if-present"}, name) {
 			return nil, fmt.Errorf("rpm-ostree kargs %s: %w", name, errUsage)
+		}
+		asked[name] = append(asked[name], cmdline.Split(value)...)
+	}
+	next := slices.Clone(now)
+	var err error
+	for _, word := range asked["--delete"] {
+		if next, err = deleteArg(next, word); err != nil {
+			return nil, err
+		}
+	}
+	next = append(next, asked["--append"]...)
+	for _, word := range asked["--append-if-missing"] {
+		if !slices.Contains(next, word) {
+			next = append(next, word)
+		}
+	}
+	for _, word := range asked["--delete-if-present"] {
+		if slices.Contains(now, word) {
+			if next, err = deleteArg(next, word); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return next, nil
+}
+
+// deleteArg removes the first of equal words. A name alone will do where it has one value.
+func deleteArg(line []string, word string) ([]string, error) {
+	if at := slices.Index(line, word); at >= 0 {
+		return slices.Delete(line, at, at+1), nil
+	}
+	isNamed := func(a string) bool { return cmdline.Name(a) == word }
+	at := slices.IndexFunc(line, isNamed)
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("No karg '%s' found", word) //nolint:staticcheck // the program's own words
+	case slices.ContainsFunc(line[at+1:], isNamed):
+		return nil, fmt.Errorf("Multiple values for key '%s' found", word) //nolint:staticcheck // the program's own words
+	}
+	return slices.Delete(line, at, at+1), nil
 }
 
 // rpmOSTreeStatus is what `rpm-ostree status --json` prints.

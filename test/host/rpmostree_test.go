@@ -17,18 +17,24 @@ func TestChangeArgs(t *testing.T) {
 		flags, want []string
 		err         string
 	}{
-		"adds":                              {flags: []string{"--append=c", "--append=a"}, want: []string{"a", "b=1", "c", "a"}},
-		"adds what is missing only":         {flags: []string{"--append-if-missing=a", "--append-if-missing=c=2"}, want: []string{"a", "b=1", "c=2"}},
-		"removes what is there":             {flags: []string{"--delete=b=1"}, want: []string{"a"}},
-		"removes nothing that is not there": {flags: []string{"--delete-if-present=b"}, want: []string{"a", "b=1"}},
-		"replaces in the order of flags":    {flags: []string{"--delete-if-present=a", "--append-if-missing=a"}, want: []string{"b=1", "a"}},
-		"says what it can't remove":         {flags: []string{"--delete=x"}, err: `no karg "x" found`},
-		"says what it does not know":        {flags: []string{"--editor"}, err: "the stand-in does not know this command line"},
+		"adds":                              {flags: []string{"--append=c", "--append=a"}, want: []string{"a", "b=1", "a", "c", "a"}},
+		"adds what is missing only":         {flags: []string{"--append-if-missing=a", "--append-if-missing=c=2"}, want: []string{"a", "b=1", "a", "c=2"}},
+		"removes the first of equal ones":   {flags: []string{"--delete=a"}, want: []string{"b=1", "a"}},
+		"removes by a name alone":           {flags: []string{"--delete=b"}, want: []string{"a", "a"}},
+		"removes nothing that is not there": {flags: []string{"--delete-if-present=b"}, want: []string{"a", "b=1", "a"}},
+		"removes before it adds":            {flags: []string{"--append=a", "--delete=a", "--delete=a"}, want: []string{"b=1", "a"}},
+		"adds before it removes what may be missing": {
+			flags: []string{"--delete-if-present=b=1", "--append-if-missing=b=1"}, want: []string{"a", "a"},
+		},
+		"keeps quoted words whole":   {flags: []string{`--append=x="c d"`}, want: []string{"a", "b=1", "a", `x="c d"`}},
+		"takes words apart":          {flags: []string{"--append=x y"}, want: []string{"a", "b=1", "a", "x", "y"}},
+		"says what it can't remove":  {flags: []string{"--delete=x"}, err: `No karg 'x' found`},
+		"says what it does not know": {flags: []string{"--editor"}, err: "the stand-in does not know this command line"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := changeArgs([]string{"a", "b=1"}, tt.flags)
+			got, err := changeArgs([]string{"a", "b=1", "a"}, tt.flags)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 				return

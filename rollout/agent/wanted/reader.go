@@ -3,7 +3,6 @@ package wanted
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	openshiftv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/host"
 )
@@ -34,8 +34,8 @@ type Config struct {
 	Content *machineconfigs.Config
 	// Image is the OS image; empty where it names none.
 	Image mcfgv1.ImageDigestFormat
-	// Arguments are the kernel arguments, one by one.
-	Arguments []string
+	// Arguments are the kernel arguments.
+	Arguments cmdline.Arguments
 	// FIPS is spec.fips.
 	FIPS bool
 }
@@ -103,11 +103,10 @@ func (r *Reader) Config(ctx context.Context, name string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Content: content, Image: mcfgv1.ImageDigestFormat(mc.Spec.OSImageURL), FIPS: mc.Spec.FIPS}
-	for _, entry := range mc.Spec.KernelArguments { // an entry may have several
-		c.Arguments = append(c.Arguments, strings.Fields(entry)...)
-	}
-	return c, nil
+	return &Config{
+		Content: content, Image: mcfgv1.ImageDigestFormat(mc.Spec.OSImageURL), FIPS: mc.Spec.FIPS,
+		Arguments: machineconfigs.CommandLine(content.Ignition.KernelArguments, mc.Spec.KernelArguments),
+	}, nil
 }
 
 // Policies are the administrator's for changes of running nodes.

@@ -4,6 +4,8 @@ package host
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +43,11 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	w.sh("! touch /usr/x 2>/dev/null; ! touch /sysroot/x 2>/dev/null; ! touch /x 2>/dev/null; echo edit >> /etc/motd; echo keep > /var/persist")
 
 	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next), rollouthost.TrustSignature))
-	require.NoError(t, agent.SetKernelArguments(t.Context(), []string{"lw.test=1"}, []string{"console=ttyS0"}))
+	line, err := agent.KernelArguments(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"rw", "console=ttyS0"}, line)
+	huge := []string{"hugepagesz=1G", "hugepages=16", "hugepagesz=2M", "hugepages=16", `dyndbg="file drivers/usb/* +p"`, `kvm.dyndbg="file virt/kvm/* +p"`}
+	require.NoError(t, agent.SetKernelArguments(t.Context(), rollouthost.ArgumentChange{From: line, To: slices.Concat([]string{"rw", "lw.test=1"}, huge)}))
 	at, err = agent.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, next, at.Staged.Image)
@@ -55,7 +61,7 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.Equal(t, digestOf(t, w), at.Rollback.Digest)
 	require.Equal(t, "from the image\nkeep\nedit", w.sh("cat /etc/lw.conf /var/persist; tail -n 1 /etc/motd"))
 	require.Empty(t, w.sh("ls /etc/chrony.conf 2>/dev/null || true"), "the image removes it")
-	require.Contains(t, w.sh("cat /proc/cmdline"), "lw.test=1")
+	require.Contains(t, w.sh("cat /proc/cmdline"), "lw.test=1 "+strings.Join(huge, " "))
 	require.NotContains(t, w.sh("cat /proc/cmdline"), "console=ttyS0")
 	require.Equal(t, "boot-2", w.sh("cat /proc/sys/kernel/random/boot_id"))
 

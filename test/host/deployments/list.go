@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 )
 
 // Deployment is one bootable state of a host.
@@ -125,10 +127,10 @@ func (s *Sysroot) NextBoot() (commandLine string, err error) {
 func (s *Sysroot) NextArgs() ([]string, error) {
 	if fileExists(s.path(stagedFile)) {
 		text, err := os.ReadFile(s.path(stagedArgs))
-		return strings.Fields(string(text)), err
+		return cmdline.Split(string(text)), err
 	}
 	line, err := s.NextBoot()
-	return slices.DeleteFunc(strings.Fields(line), func(a string) bool { return strings.HasPrefix(a, "ostree=") }), err
+	return slices.DeleteFunc(cmdline.Split(line), func(a string) bool { return strings.HasPrefix(a, "ostree=") }), err
 }
 
 // SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has
@@ -157,7 +159,7 @@ func (s *Sysroot) SwapFirst() error {
 
 // deployment is the link to what the entry boots.
 func (e *entry) deployment() string {
-	for _, option := range strings.Fields(e.fields["options"]) {
+	for _, option := range cmdline.Split(e.fields["options"]) {
 		if path, is := strings.CutPrefix(option, "ostree="); is {
 			return path
 		}
