@@ -160,6 +160,9 @@ func change(n *corev1.Node, m plan.Move, times rolloutTimes) {
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
 		setFailed(set, m.Failed, m.Reason)
+	case plan.Repeat:
+		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
+		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
 	}
 }
 
@@ -178,13 +181,20 @@ func setFailed(set func(key, value string), t nodes.Target, reason string) {
 }
 
 // syncMachineConfigNode updates the MachineConfigNode of a node, nil where there is none, to what
-// the node should have. It returns the changed one, nil if nothing changed.
+// the node should have. It returns the changed one, nil if nothing changed. What it says of a
+// machine that had the name before is not true of this one.
 func (r *Reconciler) syncMachineConfigNode(ctx context.Context, report *mcfgv1.MachineConfigNode, pool *mcfgv1.MachineConfigPool, n *corev1.Node) (*mcfgv1.MachineConfigNode, error) {
 	want := specOf(pool, n)
+	if report != nil && isOfAnother(report, n) {
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, report, client.Preconditions{UID: &report.UID})); err != nil {
+			return nil, fmt.Errorf("deleting MachineConfigNode %q, which is of a node that is gone: %w", n.Name, err)
+		}
+		report = nil
+	}
 	if report == nil {
 		report = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{
 			Name:            n.Name,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: nodeKind, Name: n.Name, UID: n.UID}},
 		}, Spec: want}
 		if err := client.IgnoreAlreadyExists(r.client.Create(ctx, report)); err != nil {
 			return nil, fmt.Errorf("creating MachineConfigNode %q: %w", n.Name, err)
@@ -200,6 +210,14 @@ func (r *Reconciler) syncMachineConfigNode(ctx context.Context, report *mcfgv1.M
 		return nil, client.IgnoreNotFound(fmt.Errorf("patching MachineConfigNode %q: %w", n.Name, err))
 	}
 	return after, nil
+}
+
+const nodeKind = "Node"
+
+// isOfAnother reports whether a MachineConfigNode was made for a Node of the same name before.
+func isOfAnother(report *mcfgv1.MachineConfigNode, n *corev1.Node) bool {
+	owner := slices.IndexFunc(report.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == nodeKind })
+	return owner >= 0 && report.OwnerReferences[owner].UID != n.UID
 }
 
 // specOf is what the MachineConfigNode of a Node should say.

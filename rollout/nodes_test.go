@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -90,6 +91,48 @@ func TestARolloutBeginsBeforeANodeIsTold(t *testing.T) {
 	a := w.node("a").Annotations
 	assert.Equal(t, "rendered-2", a[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, w.pool().Status.Rollout.StartTime.UTC().Format(time.RFC3339), a[mcfgv1.AnnotationRolloutStarted])
+}
+
+// TestAReinstalledNodeIsAnotherOne has a machine come back under its old name.
+func TestAReinstalledNodeIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	of := func(uid types.UID) func(*corev1.Node) { return func(n *corev1.Node) { n.UID = uid } }
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a", of("old")))
+	report := func() *mcfgv1.MachineConfigNode {
+		out := &mcfgv1.MachineConfigNode{}
+		require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: "a"}, out))
+		return out
+	}
+	w.reconcile()
+	require.Equal(t, types.UID("old"), report().OwnerReferences[0].UID)
+	said := report()
+	said.Status.Conditions = []metav1.Condition{{Type: mcfgv1.NodeUpdated, Status: metav1.ConditionTrue, Reason: mcfgv1.ReasonUpdated}}
+	require.NoError(t, w.Status().Update(t.Context(), said))
+	w.reconcile()
+	require.NotEmpty(t, report().Status.Conditions, "it is still the same node")
+
+	require.NoError(t, w.Delete(t.Context(), w.node("a")))
+	require.NoError(t, w.Create(t.Context(), newNode("a", of("new"))))
+	w.reconcile()
+	require.Equal(t, types.UID("new"), report().OwnerReferences[0].UID)
+	require.Empty(t, report().Status.Conditions, "the old machine said them")
+	require.Equal(t, "worker", report().Spec.Pool.Name)
+}
+
+// TestARemovedAnnotationIsWrittenAgain leaves the way back as it was.
+func TestARemovedAnnotationIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
+	w.reach("a")
+	w.reconcile()
+	before := w.node("a").Annotations
+	for _, key := range []string{mcfgv1.AnnotationDesiredImage, mcfgv1.AnnotationDesiredConfig} {
+		n := w.node("a")
+		delete(n.Annotations, key)
+		require.NoError(t, w.Update(t.Context(), n))
+		w.reconcile()
+		assert.Equal(t, before, w.node("a").Annotations, "%s is there again, and nothing else changes", key)
+	}
 }
 
 // TestNodeMessagesAreCut has an agent say more than a person reads, for a terminal to obey.

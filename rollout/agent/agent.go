@@ -155,7 +155,10 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	case actionLive:
 		return a.doLive(ctx, n, s, h)
 	case actionApply:
-		return a.told(ctx, s, a.apply(s), applyingFailed)
+		if err := a.told(ctx, s, a.apply(s), applyingFailed); err != nil {
+			return err
+		}
+		return a.tell(ctx, s, applied(s))
 	case actionFail:
 		if s.desired != s.current {
 			if err := a.journal.write(Journal{Target: s.desired, Failed: do.reason, Staging: s.journal.Staging}); err != nil {

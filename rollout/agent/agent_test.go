@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -217,6 +218,45 @@ func TestNodeStateAloneNeedsNoReboot(t *testing.T) {
 	assert.Equal(t, `rendered-3 111111111111 staged="" Done "" drain= booted=111111 next=111111 args=[] file=rendered-3`, w.is())
 	assert.Zero(t, w.machine.boots)
 	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationDesiredDrain], "and no drain")
+}
+
+// TestWhatIsInTheWayOfNodeState has a person remove what is in the way of a file below /var.
+func TestWhatIsInTheWayOfNodeState(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	require.NoError(t, os.RemoveAll(filepath.Join(w.root, "var/lib/app")))
+	w.put("var/lib/app", "a person's")
+	_, err := w.reconcile()
+	require.ErrorContains(t, err, "/var/lib/app is a file, and no directory: remove it")
+	require.Contains(t, w.conditions()[mcfgv1.NodeAppliedFiles], "False ApplyingFailed node state: write /var/lib/app: /var/lib/app is a file")
+	require.NoError(t, os.Remove(filepath.Join(w.root, "var/lib/app")))
+	w.settle()
+	assert.Equal(t, "rendered-1", w.get("var/lib/app/name"))
+	assert.Equal(t, "True Updated", w.conditions()[mcfgv1.NodeAppliedFiles])
+	assert.Zero(t, w.machine.boots)
+}
+
+// TestRemovedAnnotationsAreWrittenAgain has someone remove what the agent says, one by one.
+func TestRemovedAnnotationsAreWrittenAgain(t *testing.T) {
+	t.Parallel()
+	w, _ := withArguments(t, "rw", rendered("rendered-4", "1", "a", "b", "a"))
+	w.target("rendered-4", "1")
+	w.settle()
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	w.settle()
+	before, boots, is := w.node().Annotations, w.machine.boots, w.is()
+	for _, key := range []string{
+		mcfgv1.AnnotationCurrentConfig, mcfgv1.AnnotationCurrentImage, mcfgv1.AnnotationState, mcfgv1.AnnotationStagedImage, mcfgv1.AnnotationStagedChange,
+	} {
+		if before[key] == "" {
+			continue
+		}
+		w.annotate(key, "")
+		w.settle()
+		assert.Equal(t, before[key], w.node().Annotations[key], key)
+		assert.Equal(t, is, w.is(), key)
+	}
+	assert.Equal(t, boots, w.machine.boots)
 }
 
 // stride is the distance between the effects after which an agent is killed: with -short, after a

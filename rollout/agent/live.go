@@ -97,7 +97,7 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 // workload.
 func (a *Agent) observeStaged(ctx context.Context, s *state) error {
 	image := mcfgv1.ImageDigestFormat(s.stage)
-	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged || !s.host.Staged.IsOf(image) {
+	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged && s.stagedChange != "" || !s.host.Staged.IsOf(image) {
 		return nil
 	}
 	pool, err := a.wanted().Pool(ctx)

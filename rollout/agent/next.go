@@ -142,7 +142,7 @@ func stageAhead(s *state) step {
 		return step{action: actionStage, image: wanted, reason: "the controller asks for it"}
 	case s.staged != "" && s.staged != s.stage && !s.host.Staged.IsOf(wanted):
 		return step{action: actionUnstage, image: mcfgv1.ImageDigestFormat(s.staged), reason: "the host has booted the wanted image before"}
-	case s.staged != s.stage:
+	case s.staged != s.stage || s.stagedChange == "" && s.change() != "":
 		return step{action: actionReport, image: wanted, reason: "the image is on the host"}
 	default:
 		return step{action: actionNone, reason: "the image is on the host"}

@@ -196,15 +196,11 @@ func stillToCome() []string {
 }
 
 func arrival(s *state, done step) []condition {
-	files := condition{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonUpdated, ""}
-	if len(s.left) > 0 {
-		files.message = "left out: " + strings.Join(s.left, "; ")
-	}
 	reboot := condition{mcfgv1.NodeRebootedNode, yes, mcfgv1.ReasonUpdated, s.booted()}
 	if s.liveFiles != nil {
 		reboot.message = "not needed: " + s.booted() + " runs with the files of " + s.liveFiles.Image
 	}
-	out := []condition{files, reboot}
+	out := append(applied(s), reboot)
 	if done.target != s.desired {
 		return out
 	}
@@ -225,6 +221,15 @@ func arrival(s *state, done step) []condition {
 		condition{mcfgv1.NodeAppliedOSImage, yes, mcfgv1.ReasonUpdated, string(s.goal())},
 		condition{mcfgv1.NodeUpdated, yes, mcfgv1.ReasonUpdated, "the node has " + s.desired.Config},
 		condition{mcfgv1.NodeUpdateComplete, yes, mcfgv1.ReasonUpdated, ""})
+}
+
+// applied is the condition once a host has what no image carries.
+func applied(s *state) []condition {
+	files := condition{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonUpdated, ""}
+	if len(s.left) > 0 {
+		files.message = "left out: " + strings.Join(s.left, "; ")
+	}
+	return []condition{files}
 }
 
 func degraded(message string, s *state) condition {

@@ -149,6 +149,8 @@ func (d *decision) node(i int) {
 		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
+	case n.lostTarget():
+		d.move(Move{Node: n.Name, Action: Repeat, Target: n.has(), Reason: "an annotation of what it should have was removed"})
 	default:
 		d.behind(i)
 	}

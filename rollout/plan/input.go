@@ -145,6 +145,8 @@ const (
 	// Rollback asks the node to go back to what it had before the target, which is still on its
 	// disk.
 	Rollback Action = "Rollback"
+	// Repeat says again what the node should have, which is what it has: it needs no slot.
+	Repeat Action = "Repeat"
 )
 
 // Move is one action on one node.
@@ -153,7 +155,7 @@ type Move struct {
 	Node string
 	// Action is what is done.
 	Action Action
-	// Target is what the node should have; of Update and Rollback only.
+	// Target is what the node should have; of Update, Rollback and Repeat only.
 	Target nodes.Target
 	// Failed is what the node failed with; of Rollback only.
 	Failed nodes.Target

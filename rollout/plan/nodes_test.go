@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -52,6 +53,43 @@ func TestAbsentNodesDoNotBlock(t *testing.T) {
 			t.Parallel()
 			got := plan.Decide(plan.Input{Pool: tt.pool, Target: to(), Image: to().Image, Nodes: tt.nodes, Now: t0})
 			assert.Equal(t, tt.want, said(got))
+		})
+	}
+}
+
+// TestRemovedAnnotationsAreWrittenAgain has someone remove what says what a node should have.
+func TestRemovedAnnotationsAreWrittenAgain(t *testing.T) {
+	t.Parallel()
+	again := []string{"Repeat a: an annotation of what it should have was removed"}
+	at := func(t nodes.Target) func(*plan.Node) {
+		return func(n *plan.Node) { n.CurrentConfig, n.CurrentImage = t.Config, t.Image }
+	}
+	told := func(config, image string) func(*plan.Node) {
+		return func(n *plan.Node) { n.DesiredConfig, n.DesiredImage = config, image }
+	}
+	layered := nodes.Target{Config: "rendered-1", Image: "old"}
+	paused := pool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true })
+	tests := map[string]struct {
+		pool *mcfgv1.MachineConfigPool
+		node plan.Node
+		want []string
+	}{
+		"the image of a node that has the target":   {paused, node("a", at(to()), told(to().Config, "")), again},
+		"the configuration of one that has it":      {paused, node("a", at(to()), told("", to().Image)), again},
+		"both":                                      {paused, node("a", at(to()), told("", "")), again},
+		"the image of a node that waits":            {paused, node("a", at(layered), told("rendered-1", "")), again},
+		"a node that goes back because it failed":   {paused, node("a", at(layered), told("rendered-1", ""), func(n *plan.Node) { n.FailedTarget = layered }), []string{"a: the pool is paused"}},
+		"a node that changes to something of old":   {paused, node("a", at(layered), told("rendered-1", "other")), []string{"a: the pool is paused"}},
+		"a new node, which has said nothing so far": {paused, node("a", at(nodes.Target{}), told("", "")), []string{"a: the pool is paused"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := plan.Decide(plan.Input{Pool: tt.pool, Target: to(), Image: to().Image, Nodes: []plan.Node{tt.node}, Now: t0})
+			assert.Equal(t, tt.want, said(got))
+			if len(got.Moves) > 0 {
+				assert.Equal(t, nodes.Target{Config: tt.node.CurrentConfig, Image: tt.node.CurrentImage}, got.Moves[0].Target)
+			}
 		})
 	}
 }

@@ -85,10 +85,22 @@ func (h *Host) Apply(changes []Change) error {
 	}
 	for _, c := range changes {
 		if err := h.apply(&record, c); err != nil {
-			return fmt.Errorf("node state: %s: %w", c, err)
+			return fmt.Errorf("node state: %s: %w", c, explained(err))
 		}
 	}
 	return nil
+}
+
+// explained says what an error of the kernel means to root, which may do all else.
+func explained(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("the file or its folder is immutable (lsattr -d shows it): remove the attribute with chattr -i: %w", err)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("its file system is mounted read-only: %w", err)
+	default:
+		return err
+	}
 }
 
 // Revert brings back everything that was there before the first Apply.
@@ -103,7 +115,7 @@ func (h *Host) Revert() error {
 func (h *Host) apply(record *Record, c Change) error {
 	switch c.Action {
 	case Write:
-		if err := h.remember(record, c.Item.Path); err != nil {
+		if err := h.remember(record, c.Item); err != nil {
 			return err
 		}
 		return h.tree.write(c.Item)
@@ -111,6 +123,8 @@ func (h *Host) apply(record *Record, c Change) error {
 		return h.tree.remove(c.Item.Path)
 	case Restore:
 		return h.restore(record, c.Item.Path)
+	case Leave:
+		return h.forget(record, c.Item.Path)
 	case SetPassword:
 		return h.setPassword(record, c.Password)
 	case RestorePassword:
@@ -120,12 +134,17 @@ func (h *Host) apply(record *Record, c Change) error {
 	}
 }
 
-// remember keeps what is at a path, unless it was kept before: then what is there is ours.
-func (h *Host) remember(record *Record, at string) error {
+// remember keeps what is in the place of an item, unless it was kept before: then what is there is
+// ours. What has to be removed by a person does not come back.
+func (h *Host) remember(record *Record, i Item) error {
+	at := i.Path
 	if _, known := record.Entries[at]; known {
 		return nil
 	}
 	was, err := h.tree.look(at)
+	if err == nil {
+		err = replaceable(was, i)
+	}
 	if err != nil {
 		return err
 	}
@@ -162,6 +181,13 @@ func (h *Host) restore(record *Record, at string) error {
 		if sum(was.Content) != was.Sum {
 			return fmt.Errorf("what was there before is not in %s any more", h.kept(at))
 		}
+	}
+	has, err := h.tree.look(at)
+	if err == nil && has.Kind == Directory && was.Kind != Directory {
+		err = h.tree.remove(at) // unless there is something in it
+	}
+	if err != nil {
+		return err
 	}
 	if err := h.tree.write(was); err != nil {
 		return err

@@ -231,6 +231,91 @@ func TestForeignLinksAreNotFollowed(t *testing.T) {
 	})
 }
 
+// TestWhatIsInTheWay names it, and goes on once it is gone.
+func TestWhatIsInTheWay(t *testing.T) {
+	t.Parallel()
+	wants := &machineconfigs.Config{}
+	wants.Ignition.Storage.Files = []types.File{ownFile("/var/d/e/new", "1")}
+	none := &machineconfigs.Config{}
+	t.Run("a file of others above a path", func(t *testing.T) {
+		t.Parallel()
+		root, h := newHost(t)
+		put(t, root, "/var/d", "a file of others")
+		require.ErrorContains(t, apply(h, none, wants), "/var/d is a file, and no directory: remove it")
+		assert.Equal(t, "a file of others", get(t, root, "/var/d"))
+		require.NoError(t, os.Remove(root+"/var/d"))
+		require.NoError(t, apply(h, none, wants))
+		assert.Equal(t, "1", get(t, root, "/var/d/e/new"))
+
+		require.NoError(t, os.RemoveAll(root+"/var/d"))
+		put(t, root, "/var/d", "again")
+		require.NoError(t, apply(h, wants, none), "there is nothing to remove")
+		assert.Equal(t, "again", get(t, root, "/var/d"), "what was in the way does not come back")
+	})
+	t.Run("a file of others above what comes back", func(t *testing.T) {
+		t.Parallel()
+		root, h := newHost(t)
+		put(t, root, "/var/d/e/new", "before")
+		require.NoError(t, apply(h, none, wants))
+		require.NoError(t, os.RemoveAll(root+"/var/d"))
+		put(t, root, "/var/d", "a file of others")
+		require.ErrorContains(t, apply(h, wants, none), "/var/d is a file, and no directory: remove it")
+		require.NoError(t, os.Remove(root+"/var/d"))
+		require.NoError(t, os.MkdirAll(root+"/var/d/e", 0o755))
+		require.NoError(t, apply(h, wants, none))
+		assert.Equal(t, "before", get(t, root, "/var/d/e/new"))
+	})
+	t.Run("a folder of others", func(t *testing.T) {
+		t.Parallel()
+		root, h := newHost(t)
+		require.NoError(t, os.MkdirAll(root+"/var/d/e/new", 0o755))
+		require.ErrorContains(t, apply(h, none, wants), "/var/d/e/new is a directory: remove it")
+	})
+	t.Run("a folder of ours that others use", func(t *testing.T) {
+		t.Parallel()
+		root, h := newHost(t)
+		file := &machineconfigs.Config{}
+		file.Ignition.Storage.Files = []types.File{ownFile("/var/d", "file")}
+		require.NoError(t, apply(h, none, wants))
+		put(t, root, "/var/d/e/other", "data")
+		require.ErrorContains(t, apply(h, wants, file), "/var/d is a directory: remove it")
+		assert.Equal(t, "data", get(t, root, "/var/d/e/other"))
+	})
+}
+
+// TestOursMakesWay has a configuration turn a file of the one before into a folder, and back.
+func TestOursMakesWay(t *testing.T) {
+	t.Parallel()
+	none, file, below := &machineconfigs.Config{}, &machineconfigs.Config{}, &machineconfigs.Config{}
+	file.Ignition.Storage.Files = []types.File{ownFile("/var/there", "file")}
+	below.Ignition.Storage.Files = []types.File{ownFile("/var/there/deep/er", "below")}
+	link := &machineconfigs.Config{}
+	link.Ignition.Storage.Links = []types.Link{{Node: ownNode("/var/there"), LinkEmbedded1: types.LinkEmbedded1{Target: new("elsewhere")}}}
+	root, h := newHost(t)
+	before := snapshot(t, root)
+	at := none
+	for _, next := range []*machineconfigs.Config{file, below, link, file, below, none, file, none} {
+		require.NoError(t, apply(h, at, next))
+		at = next
+		switch next {
+		case file:
+			assert.Equal(t, "file", get(t, root, "/var/there"))
+		case below:
+			assert.Equal(t, "below", get(t, root, "/var/there/deep/er"))
+		case none:
+			assert.Equal(t, before, snapshot(t, root), "what the host had is there again")
+		}
+	}
+}
+
+func TestErrorsOfTheKernelAreExplained(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, explained(&fs.PathError{Op: "rename", Path: "x", Err: unix.EPERM}), "is immutable")
+	require.ErrorContains(t, explained(&fs.PathError{Op: "open", Path: "x", Err: unix.EROFS}), "mounted read-only")
+	other := errors.New("x")
+	require.Equal(t, other, explained(other))
+}
+
 func TestPasswordsNeedTheFileOfHashes(t *testing.T) {
 	t.Parallel()
 	root, h := newHost(t)

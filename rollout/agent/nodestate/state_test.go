@@ -141,21 +141,32 @@ func TestPlan(t *testing.T) {
 		has              Facts
 		want             []string
 	}{
-		"nothing where all is there":           {desired: state(item("/var/a", "1")), has: has(item("/var/a", "1"))},
-		"writes what is missing":               {desired: state(folder, item("/var/d/a", "1")), want: []string{"write /var/d", "write /var/d/a"}},
-		"writes what has other content":        {desired: state(item("/var/a", "1")), has: has(item("/var/a", "2")), want: []string{"write /var/a"}},
-		"leaves a folder that will do":         {desired: state(folder), has: has(private)},
-		"changes a folder that will not":       {desired: state(private), has: has(folder), want: []string{"write /var/d"}},
-		"restores what is wanted no more":      {current: state(item("/var/a", "1")), record: was("/var/a"), has: has(item("/var/a", "1")), want: []string{"restore /var/a"}},
-		"restores from the depth upwards":      {record: was("/var/d", "/var/d/a"), want: []string{"restore /var/d/a", "restore /var/d"}},
-		"removes what Ignition wrote":          {current: state(item("/var/a", "1")), has: has(item("/var/a", "1")), want: []string{"remove /var/a"}},
-		"leaves what was changed since":        {current: state(item("/var/a", "1")), has: has(item("/var/a", "2"))},
-		"leaves folders that it did not make":  {current: state(folder), has: has(folder)},
-		"writes before it restores":            {desired: state(item("/var/z", "1")), record: was("/var/a"), want: []string{"write /var/z", "restore /var/a"}},
-		"sets a password":                      {desired: hash("new"), has: has(), want: []string{"set the password of core"}},
-		"leaves a password that is right":      {desired: hash("old"), has: has()},
-		"restores a password":                  {current: hash("new"), record: Record{Passwords: map[string]string{"core": "old"}}, want: []string{"restore the password of core"}},
-		"keeps a password that it has changed": {desired: hash("old"), record: Record{Passwords: map[string]string{"core": "!"}}, has: has()},
+		"nothing where all is there":          {desired: state(item("/var/a", "1")), has: has(item("/var/a", "1"))},
+		"writes what is missing":              {desired: state(folder, item("/var/d/a", "1")), want: []string{"write /var/d", "write /var/d/a"}},
+		"writes what has other content":       {desired: state(item("/var/a", "1")), has: has(item("/var/a", "2")), want: []string{"write /var/a"}},
+		"leaves a folder that will do":        {desired: state(folder), has: has(private)},
+		"changes a folder that will not":      {desired: state(private), has: has(folder), want: []string{"write /var/d"}},
+		"restores what is wanted no more":     {current: state(item("/var/a", "1")), record: was("/var/a"), has: has(item("/var/a", "1")), want: []string{"restore /var/a"}},
+		"restores from the depth upwards":     {record: was("/var/d", "/var/d/a"), want: []string{"restore /var/d/a", "restore /var/d"}},
+		"removes what Ignition wrote":         {current: state(item("/var/a", "1")), has: has(item("/var/a", "1")), want: []string{"remove /var/a"}},
+		"leaves what was changed since":       {current: state(item("/var/a", "1")), has: has(item("/var/a", "2"))},
+		"leaves folders that it did not make": {current: state(folder), has: has(folder)},
+		"writes before it restores":           {desired: state(item("/var/z", "1")), record: was("/var/a"), want: []string{"write /var/z", "restore /var/a"}},
+		"makes way for a folder": {
+			current: state(item("/var/d", "1")), desired: state(folder, item("/var/d/a", "1")), record: was("/var/d"), has: has(item("/var/d", "1")),
+			want: []string{"remove /var/d", "write /var/d", "write /var/d/a"},
+		},
+		"makes way for a file": {
+			current: state(folder, item("/var/d/a", "1")), desired: state(item("/var/d", "1")), record: was("/var/d", "/var/d/a", "/var/z"),
+			has: has(folder, item("/var/d/a", "1")), want: []string{"restore /var/d/a", "remove /var/d", "write /var/d", "restore /var/z"},
+		},
+		"takes no file of others out of the way":   {desired: state(folder), has: has(item("/var/d", "1")), want: []string{"write /var/d"}},
+		"takes no folder of others out of the way": {desired: state(item("/var/d", "1")), has: has(folder), want: []string{"write /var/d"}},
+		"leaves a file in the place of a folder":   {current: state(folder), record: was("/var/d"), has: has(item("/var/d", "1")), want: []string{"leave /var/d"}},
+		"sets a password":                          {desired: hash("new"), has: has(), want: []string{"set the password of core"}},
+		"leaves a password that is right":          {desired: hash("old"), has: has()},
+		"restores a password":                      {current: hash("new"), record: Record{Passwords: map[string]string{"core": "old"}}, want: []string{"restore the password of core"}},
+		"keeps a password that it has changed":     {desired: hash("old"), record: Record{Passwords: map[string]string{"core": "!"}}, has: has()},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

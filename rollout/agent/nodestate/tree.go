@@ -109,16 +109,39 @@ func (t tree) folder(at string) (*os.Root, error) {
 	}
 	fd, err := unix.Openat2(int(root.Fd()), dir, &how)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path.Dir(at), Err: err}
+		return nil, t.inTheWay(path.Dir(at), err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
+// inTheWay is the error of a folder that can't be opened. It names the first part of the path that
+// is no folder.
+func (t tree) inTheWay(dir string, err error) error {
+	at := ""
+	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		at += "/" + part
+		switch info, errLook := os.Lstat(t.root + at); {
+		case errLook != nil:
+		case info.Mode()&fs.ModeSymlink != 0:
+			return fmt.Errorf("%s is a %s, and no directory: remove it: %w", at, Link, err)
+		case !info.IsDir():
+			return fmt.Errorf("%s is a %s, and no directory: remove it: %w", at, File, err)
+		}
+	}
+	return &fs.PathError{Op: "open", Path: dir, Err: err}
+}
+
+// isNothing reports whether an error means that there is nothing at a path: no folder, or something
+// else in its place.
+func isNothing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
 // look is what a path has. It leads through no link: behind one, or below a file, there is nothing.
 func (t tree) look(at string) (Entry, error) {
 	dir, err := t.folder(at)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	if isNothing(err) {
 		return Entry{}, nil
 	}
 	if err != nil {

@@ -26,11 +26,8 @@ func (t tree) write(i Item) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case has.Kind == Special, has.Kind == Directory && i.Kind != Directory:
-		return fmt.Errorf("%s is a %s: remove it", i.Path, has.Kind)
-	case i.Kind == Directory && has.Kind != Directory && has.Kind != Missing:
-		return fmt.Errorf("%s is a %s, and no directory: remove it", i.Path, has.Kind)
+	if err := replaceable(has, i); err != nil {
+		return err
 	}
 	switch {
 	case i.Kind == File:
@@ -50,6 +47,17 @@ func (t tree) write(i Item) error {
 		return err
 	}
 	return syncFolder(dir)
+}
+
+// replaceable refuses what an item can't take the place of.
+func replaceable(has Entry, i Item) error {
+	switch {
+	case has.Kind == Special, has.Kind == Directory && i.Kind != Directory:
+		return fmt.Errorf("%s is a %s: remove it", i.Path, has.Kind)
+	case isOtherKind(has, i):
+		return fmt.Errorf("%s is a %s, and no directory: remove it", i.Path, has.Kind)
+	}
+	return nil
 }
 
 // replace puts what is made under another name in the place of what is there.
@@ -136,7 +144,7 @@ func (t tree) remove(at string) error {
 		return err
 	}
 	dir, err := t.folder(at)
-	if errors.Is(err, fs.ErrNotExist) {
+	if isNothing(err) {
 		return nil
 	}
 	if err != nil {
