@@ -63,7 +63,7 @@ func (s *splitter) fileNode(f types.File, p place) (*node, error) {
 		s.want(p.real, p.entry)
 	}
 	if f.Mode != nil {
-		n.mode = uint32(*f.Mode) //nolint:gosec // checkFile bounds it
+		n.mode = uint32(*f.Mode) & permissions //nolint:gosec // checkFile bounds it
 	}
 	for _, part := range parts {
 		if part.remote != nil {
@@ -88,7 +88,12 @@ func checkFile(f types.File, p place) error {
 	return nil
 }
 
-const maxMode = 0o7777
+const (
+	maxMode = 0o7777
+	// permissions are what of a mode has an effect: Ignition leaves out setuid, setgid and sticky up
+	// to specification 3.5, and warns.
+	permissions = 0o777
+)
 
 func checkMode(mode *int) error {
 	if mode != nil && (*mode < 0 || *mode > maxMode) {
@@ -169,7 +174,7 @@ func directoryNode(d types.Directory, p place) (*node, error) {
 		}
 	}
 	if d.Mode != nil {
-		n.mode = uint32(*d.Mode) //nolint:gosec // checkMode bounds it
+		n.mode = uint32(*d.Mode) & permissions //nolint:gosec // checkMode bounds it
 	}
 	return n, nil
 }

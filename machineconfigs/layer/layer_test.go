@@ -54,7 +54,7 @@ func TestFiles(t *testing.T) {
 		"gzip":                  {`{"path":"/etc/x","contents":{"source":"` + zipped("hello") + `","compression":"gzip"}}`, "etc/x", file("hello", 0o644, 0, 0)},
 		"empty":                 {`{"path":"/etc/x","contents":{"source":""}}`, "etc/x", file("", 0o644, 0, 0)},
 		"nothing said":          {`{"path":"/etc/x"}`, "etc/x", file("", 0o644, 0, 0)},
-		"all mode bits":         {`{"path":"/etc/x","mode":4095,"contents":{"source":"data:,x"}}`, "etc/x", file("x", 0o7777, 0, 0)},
+		"no setuid of its own":  {`{"path":"/etc/x","mode":4095,"contents":{"source":"data:,x"}}`, "etc/x", file("x", 0o777, 0, 0)},
 		"owner by number":       {`{"path":"/etc/x","user":{"id":12},"group":{"id":13},"contents":{"source":"data:,x"}}`, "etc/x", file("x", 0o644, 12, 13)},
 		"owner by name":         {`{"path":"/etc/x","user":{"name":"core"},"group":{"name":"core"}}`, "etc/x", file("", 0o644, 1000, 1000)},
 		"owner of nss-altfiles": {`{"path":"/etc/x","user":{"name":"chrony"},"group":{"name":"chrony"}}`, "etc/x", file("", 0o644, 994, 992)},
@@ -121,7 +121,7 @@ func TestDirectories(t *testing.T) {
 		want            entry
 	}{
 		"new":                       {`{"path":"/etc/a/b"}`, "etc/a/b", entry{Mode: 0o755}},
-		"new with mode and owner":   {`{"path":"/etc/a","mode":1528,"user":{"name":"core"},"group":{"id":5}}`, "etc/a", entry{Mode: 0o2770, UID: 1000, GID: 5}},
+		"new with mode and owner":   {`{"path":"/etc/a","mode":1528,"user":{"name":"core"},"group":{"id":5}}`, "etc/a", entry{Mode: 0o770, UID: 1000, GID: 5}},
 		"existing keeps what it is": {`{"path":"/etc/private"}`, "etc/private", entry{Mode: 0o750, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}}},
 		"existing gets a mode": {
 			`{"path":"/etc/private","mode":448}`, "etc/private", entry{Mode: 0o700, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}},

@@ -188,7 +188,7 @@ func fixtureChanges() map[string]string {
 	return map[string]string{
 		"etc/chrony.conf":                           fact(0o100640, 0, 992, " pool x\n"),
 		"etc/ssh/sshd_config":                       fact(0o100644, 0, 0, " PermitRootLogin no\nPasswordAuthentication no\nInclude /etc/ssh/sshd_config.d/*.conf\nX\n"),
-		"usr/bin/hello":                             fact(0o104755, 0, 0, " #!"),
+		"usr/bin/hello":                             fact(0o100755, 0, 0, " #!"),
 		vendor + "own.service":                      fact(0o100644, 0, 0, " [Install]\nWantedBy=multi-user.target\n"),
 		"etc/os-release":                            fact(0o100644, 0, 0, " NAME=own\n"),
 		"etc/own.d":                                 fact(0o040700, 1000, 1000, ""),

@@ -64,8 +64,8 @@ printf 'plain\n' >/etc/app/plain.conf
 printf private >/etc/app/deep/er/private.conf; chmod 0600 /etc/app/deep/er/private.conf
 printf chrony >/etc/app/of-chrony; chown chrony:chrony /etc/app/of-chrony; chmod 0640 /etc/app/of-chrony
 printf numbers >/etc/app/of-numbers; chown 4711:4712 /etc/app/of-numbers; chmod 0664 /etc/app/of-numbers
-printf setuid >/usr/bin/setuid; chmod 4755 /usr/bin/setuid
-printf setgid >/usr/bin/setgid; chown root:adm /usr/bin/setgid; chmod 2755 /usr/bin/setgid
+printf setuid >/usr/bin/setuid; chmod 0755 /usr/bin/setuid
+printf setgid >/usr/bin/setgid; chown root:adm /usr/bin/setgid; chmod 0755 /usr/bin/setgid
 printf 'vm.swappiness=1\n' >/usr/lib/sysctl.d/50-app.conf
 `,
 		},
@@ -103,8 +103,8 @@ files:
 `,
 			by: `
 mkdir /etc/app; chown root:adm /etc/app; chmod 0750 /etc/app
-mkdir /etc/app/sticky; chmod 1777 /etc/app/sticky
-mkdir /etc/app/shared; chown 12:13 /etc/app/shared; chmod 2770 /etc/app/shared
+mkdir /etc/app/sticky; chmod 0777 /etc/app/sticky
+mkdir /etc/app/shared; chown 12:13 /etc/app/shared; chmod 0770 /etc/app/shared
 chmod 0700 /etc/ssh
 rm -rf /etc/hidden; mkdir /etc/hidden; chmod 0711 /etc/hidden
 mkdir -p /usr/share/a/b/c

@@ -170,7 +170,8 @@ func (r *reader) place(kind, written string, nodeOnly []string) (string, bool) {
 // own gives an item the mode and owner that the configuration names.
 func (r *reader) own(i *Item, mode *int, node types.Node) error {
 	if mode != nil {
-		i.Mode = uint32(*mode) & 0o7777 //nolint:gosec // it was checked when the MachineConfig was rendered
+		// Ignition leaves out setuid, setgid and sticky up to specification 3.5.
+		i.Mode = uint32(*mode) & 0o777 //nolint:gosec // it was checked when the MachineConfig was rendered
 	}
 	var err error
 	if i.UID, err = number(node.User.ID, node.User.Name, "user", r.accounts.uid); err != nil {

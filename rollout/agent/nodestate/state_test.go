@@ -78,7 +78,7 @@ func TestOfHasContentThatNoImageHas(t *testing.T) {
 	got := paths(s)
 	assert.Equal(t, Entry{Kind: File, Mode: 0o644, Sum: sum([]byte("1"))}, got["/var/lib/app/data"].Entry)
 	assert.Equal(t, Entry{Kind: File, Mode: 0o400, UID: 994, GID: 10, Sum: sum([]byte("hush"))}, got["/etc/secret"].Entry)
-	assert.Equal(t, Entry{Kind: Directory, Mode: 0o1777}, got["/var/spool/app"].Entry)
+	assert.Equal(t, Entry{Kind: Directory, Mode: 0o777}, got["/var/spool/app"].Entry)
 	assert.Equal(t, Entry{Kind: Link, Target: "lib/app"}, got["/var/latest"].Entry)
 	assert.Equal(t, "[Unit]\n", string(got["/etc/systemd/system/own.service.d/a.conf"].Content))
 	assert.Equal(t, Link, got["/etc/systemd/system/multi-user.target.wants/own.service"].Kind)
