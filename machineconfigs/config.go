@@ -15,7 +15,7 @@ type Config struct {
 	// nodeOnly has a part in it.
 	NodeOnly NodeOnly
 	// KernelArguments are single words, in the order in which they go onto the command line: first
-	// those that spec.config's kernelArguments.shouldExist adds, then those of spec.kernelArguments.
+	// those that shouldExist of spec.config adds, then those of spec.kernelArguments.
 	// One that is in both is there once, as it would be on a machine; one that is in
 	// spec.kernelArguments twice is there twice.
 	KernelArguments []string

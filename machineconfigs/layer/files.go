@@ -90,8 +90,8 @@ func checkFile(f types.File, p place) error {
 
 const (
 	maxMode = 0o7777
-	// permissions are what of a mode has an effect: Ignition leaves out setuid, setgid and sticky up
-	// to specification 3.5, and warns.
+	// permissions are what of a mode has an effect: Ignition leaves out setuid, setgid and sticky
+	// up to specification 3.5, and warns.
 	permissions = 0o777
 )
 

@@ -141,8 +141,8 @@ func (n *Node) has() nodes.Target {
 	return nodes.Target{Config: n.CurrentConfig, Image: n.CurrentImage}
 }
 
-// lostTarget reports whether an annotation of what the node should have was removed: what is left of
-// it is a part of what the node has. A node that goes back because it failed was told so.
+// lostTarget reports whether an annotation of what the node should have was removed: what is left
+// of it is a part of what the node has. A node that goes back because it failed was told so.
 func (n *Node) lostTarget() bool {
 	has := n.has()
 	return n.IsMoving() && has.Config != "" && n.FailedTarget != has &&
