@@ -20,7 +20,7 @@ import (
 // reasons why it is not, the first of these is reported.
 func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Summary {
 	conditions := image.Status.Conditions
-	if q := image.Status.Quarantine; q != nil {
+	if q := image.Quarantined(); q != nil {
 		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
 	}
 	if q := status.Find(conditions, mcfgv1alpha1.ImageQuarantined); q != nil && q.Status == metav1.ConditionTrue {

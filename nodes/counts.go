@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"slices"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -17,14 +18,14 @@ type Target struct {
 }
 
 // TargetOf is what a pool's nodes should have now. An image that the pool names brings the
-// configuration that it was made with. images are all MachineOSImages.
+// configuration of its own. images are all MachineOSImages.
 func TargetOf(pool *mcfgv1.MachineConfigPool, images []mcfgv1alpha1.MachineOSImage) Target {
 	t := Target{Config: pool.Spec.Configuration.Name, Image: string(pool.Status.OSImagePullSpec)}
 	i := slices.IndexFunc(images, func(i mcfgv1alpha1.MachineOSImage) bool {
 		return i.Name == pool.Spec.MachineOSImage && i.Spec.PullSpec == pool.Status.OSImagePullSpec
 	})
-	if i >= 0 && images[i].Spec.RenderedMachineConfig != "" {
-		t.Config = images[i].Spec.RenderedMachineConfig
+	if i >= 0 {
+		t.Config = cmp.Or(images[i].Configuration(), t.Config)
 	}
 	return t
 }

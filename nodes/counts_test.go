@@ -45,7 +45,8 @@ func TestTargetOf(t *testing.T) {
 		i.Spec.PullSpec, i.Spec.RenderedMachineConfig = mcfgv1.ImageDigestFormat(nodestest.Pinned(digit)), config
 		return i
 	}
-	images := []mcfgv1alpha1.MachineOSImage{image("old", "1", "x-old"), image("new", "2", "x"), image("foreign", "3", "")}
+	images := []mcfgv1alpha1.MachineOSImage{image("old", "1", "x-old"), image("new", "2", "x"), image("foreign", "3", ""), image("later", "4", "x-old")}
+	images[3].Status.RenderedMachineConfig = "x-later"
 	tests := map[string]struct {
 		pinned, rolledOut string
 		want              nodes.Target
@@ -53,6 +54,7 @@ func TestTargetOf(t *testing.T) {
 		"no image":                         {"", "", nodes.Target{Config: "x"}},
 		"the newest image":                 {"", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},
 		"an image that the pool names":     {"old", "1", nodes.Target{Config: "x-old", Image: nodestest.Pinned("1")}},
+		"one with a later configuration":   {"later", "4", nodes.Target{Config: "x-later", Image: nodestest.Pinned("4")}},
 		"one that is not rolled out yet":   {"old", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},
 		"one without a configuration":      {"foreign", "3", nodes.Target{Config: "x", Image: nodestest.Pinned("3")}},
 		"one that does not exist any more": {"gone", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},

@@ -44,7 +44,7 @@ func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []
 		names.Insert(builds[i].Spec.MachineConfig.Name)
 	}
 	for i := range images {
-		names.Insert(images[i].Spec.RenderedMachineConfig)
+		names.Insert(images[i].Spec.RenderedMachineConfig, images[i].Configuration())
 	}
 	return names
 }

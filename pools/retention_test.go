@@ -75,9 +75,10 @@ func TestReferenced(t *testing.T) {
 		annotated(mcfgv1.AnnotationFirstPivotConfig, "node-first"), annotated(mcfgv1.AnnotationPreviousConfig, "node-previous")), newNode("windows", nil, labelled(corev1.LabelOSStable, "windows"), having("of-no-pool")))
 	build := mcfgv1.MachineOSBuild{Spec: mcfgv1.MachineOSBuildSpec{MachineConfig: mcfgv1.MachineConfigReference{Name: "build"}}}
 	image := mcfgv1alpha1.MachineOSImage{Spec: mcfgv1alpha1.MachineOSImageSpec{RenderedMachineConfig: "image"}}
+	image.Status.RenderedMachineConfig = "image-later"
 
 	got := referenced([]*mcfgv1.MachineConfigPool{pool, newPool("infra")}, nodes, []mcfgv1.MachineOSBuild{build}, []mcfgv1alpha1.MachineOSImage{image, {}})
-	want := []string{"build", "image", "node-current", "node-desired", "node-first", "node-previous", "of-no-pool", "pool-spec", "pool-status"}
+	want := []string{"build", "image", "image-later", "node-current", "node-desired", "node-first", "node-previous", "of-no-pool", "pool-spec", "pool-status"}
 	assert.Equal(t, want, sets.List(got.Delete("")))
 }
 

@@ -80,7 +80,7 @@ type facts struct {
 	want *outcome
 	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
 	layer *mcfgv1.MachineOSConfig
-	// isBuilt reports whether the newest image of layer has the pool's configuration.
+	// isBuilt reports whether the newest image of layer is that of the pool's configuration.
 	isBuilt bool
 	// images are all MachineOSImages.
 	images []mcfgv1alpha1.MachineOSImage

@@ -41,7 +41,7 @@ type scope struct {
 	streams    *mcfgv1.OSImageStream            // nil if there is none
 	nodes      nodes.Membership
 	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
-	isBuilt    bool                    // the newest image of layer has the pool's configuration
+	isBuilt    bool                    // the newest image of layer is that of the pool's configuration
 	images     []mcfgv1alpha1.MachineOSImage
 	selectors  *nodes.Selectors
 	referenced sets.Set[string] // rendered MachineConfigs by name
@@ -113,7 +113,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	s.images, s.onNodes = images.Items, onNodes(observed)
 	s.isBuilt = s.layer != nil && slices.ContainsFunc(images.Items, func(i mcfgv1alpha1.MachineOSImage) bool {
 		return i.Spec.PullSpec == s.layer.Status.CurrentImagePullSpec && i.Spec.MachineConfigPool == s.pool.Name &&
-			i.Spec.RenderedMachineConfig == s.pool.Spec.Configuration.Name
+			i.Configuration() == s.pool.Spec.Configuration.Name
 	})
 	if err := r.gatherConfigs(ctx, s); err != nil {
 		return err

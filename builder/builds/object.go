@@ -122,6 +122,7 @@ func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOS
 	}
 	before := image.DeepCopy()
 	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
+	image.Status.RenderedMachineConfig = s.build.Spec.MachineConfig.Name
 	for i, p := range result.Platforms {
 		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
 			one := mcfgv1alpha1.ImageArchitecture{Architecture: arch, Digest: p.Digest.String(), Size: &p.Size}

@@ -70,6 +70,28 @@ func (r *Reconciler) labelBuild(ctx context.Context, s *scope) error {
 	})
 }
 
+// nameConfiguration writes down that the image is what the pool's present rendered MachineConfig
+// asks for: it may have been made with another one. Nodes get no image of which that is not said.
+func (r *Reconciler) nameConfiguration(ctx context.Context, s *scope) error {
+	if s.decision.Action != plan.Nothing || s.build == nil || s.rendered == nil {
+		return nil
+	}
+	for i := range s.images {
+		image := &s.images[i]
+		isOurs := metav1.IsControlledBy(image, s.config) && image.Spec.MachineConfigPool == s.pool.Name
+		if !isOurs || image.Spec.PullSpec != s.build.Status.DigestedImagePushSpec || image.Status.RenderedMachineConfig == s.rendered.Name {
+			continue
+		}
+		after := image.DeepCopy()
+		after.Status.RenderedMachineConfig = s.rendered.Name
+		if err := client.IgnoreNotFound(r.options.Client.Status().Patch(ctx, after, client.MergeFrom(image.DeepCopy()))); err != nil {
+			return fmt.Errorf("writing the configuration of MachineOSImage %q: %w", image.Name, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("An image fits the configuration", "image", image.Name, "from", image.Configuration(), "to", s.rendered.Name)
+	}
+	return nil
+}
+
 // newBuild is the build of the wanted image, with everything that it needs to know.
 func (r *Reconciler) newBuild(s *scope) (*mcfgv1.MachineOSBuild, error) {
 	record, err := s.found.Record.Encode(maxRecord)

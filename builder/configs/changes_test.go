@@ -39,3 +39,20 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	after.OwnerReferences = nil
 	assert.Empty(t, configOfImage(t.Context(), after))
 }
+
+func TestAnAnnotationThatNamesAnotherBuildWakesIt(t *testing.T) {
+	t.Parallel()
+	named := func(annotation string) *mcfgv1.MachineOSConfig {
+		c := &mcfgv1.MachineOSConfig{}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, annotation)
+		c.Status.MachineOSBuild = &mcfgv1.ObjectReference{Name: "worker-1"}
+		return c
+	}
+	gone := named("")
+	gone.Annotations = nil
+	p := configChanged()
+	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: named("worker-1"), ObjectNew: named("worker-gone")}))
+	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: named("worker-1"), ObjectNew: gone}))
+	assert.False(t, p.Update(event.UpdateEvent{ObjectOld: named("worker-gone"), ObjectNew: named("worker-1")}), "that was put right")
+	assert.False(t, p.Update(event.UpdateEvent{ObjectOld: named("worker-gone"), ObjectNew: named("worker-gone")}))
+}

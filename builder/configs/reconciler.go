@@ -148,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.requeue)
+	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.nameConfiguration, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.requeue)
 }
 
 // announce says that work begins, where nothing says so yet: reading a base image for the first

@@ -59,15 +59,23 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // configChanged lets changes through that people make, and what others say of the signature policy,
-// but none of our own: status, and the annotation with the newest build.
+// but none of our own: status, and the annotation with the newest build where it names the build
+// that status has.
 func configChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
 		return !isConfig || !isConfigToo || before.Generation != after.Generation || objects.WantsRecheck(before) != objects.WantsRecheck(after) ||
 			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
+			before.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] != after.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] && misnamesBuild(after) ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || policyOf(before) != policyOf(after)
 	}}
+}
+
+// misnamesBuild reports whether the annotation with the newest build is not what was written last.
+func misnamesBuild(config *mcfgv1.MachineOSConfig) bool {
+	build := config.Status.MachineOSBuild
+	return build != nil && config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] != build.Name
 }
 
 // policyOf is the condition of the signature policy, without its times.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ type Check string
 const (
 	// CheckImage means that there is an image, and that it is the pool's.
 	CheckImage Check = "Image"
-	// CheckConfiguration means that the image has the pool's rendered MachineConfig.
+	// CheckConfiguration means that the image is what the pool's rendered MachineConfig asks for:
+	// it was made with it, or the builder says that it fits.
 	CheckConfiguration Check = "Configuration"
 	// CheckReady means that the image is signed, attested and verified as the cluster asks for, and
 	// not quarantined: its condition Ready.
@@ -78,7 +80,7 @@ type Verdict struct {
 }
 
 // Quarantined reports whether the image is in quarantine.
-func (v *Verdict) Quarantined() bool { return v.Found != nil && v.Found.Status.Quarantine != nil }
+func (v *Verdict) Quarantined() bool { return v.Found != nil && v.Found.Quarantined() != nil }
 
 // Refused reports whether there is an image, and a check keeps it from the nodes.
 func (v *Verdict) Refused() bool {
@@ -128,8 +130,8 @@ func (w *Wanted) newest() Verdict {
 	if image == nil {
 		return held(CheckImage, "there is no MachineOSImage of %s yet", spec.Short())
 	}
-	if image.Spec.RenderedMachineConfig != w.Config.Name {
-		return held(CheckConfiguration, "waits for the image of %s: the newest one has %s", w.Config.Name, image.Spec.RenderedMachineConfig)
+	if image.Configuration() != w.Config.Name {
+		return held(CheckConfiguration, "waits for the image of %s: the newest one is of %s", w.Config.Name, image.Configuration())
 	}
 	v := w.judge(image, w.Config.Name)
 	if v.Hold == "" {
@@ -153,7 +155,7 @@ func (w *Wanted) imageOf(spec mcfgv1.ImageDigestFormat) *mcfgv1alpha1.MachineOSI
 }
 
 // pinned judges the image that the pool names. Its configuration comes with it, so that an older
-// image brings back the configuration that it was made with.
+// image brings back the last configuration that it was rolled out with.
 func (w *Wanted) pinned() Verdict {
 	name := w.Pool.Spec.MachineOSImage
 	i := slices.IndexFunc(w.Images, func(i mcfgv1alpha1.MachineOSImage) bool { return i.Name == name })
@@ -164,11 +166,7 @@ func (w *Wanted) pinned() Verdict {
 	if image.Spec.MachineConfigPool != w.Pool.Name {
 		return held(CheckImage, "spec.machineOSImage names the MachineOSImage %q, which is for pool %s", name, image.Spec.MachineConfigPool)
 	}
-	config := image.Spec.RenderedMachineConfig
-	if config == "" {
-		config = w.Config.Name
-	}
-	return w.judge(image, config)
+	return w.judge(image, cmp.Or(image.Configuration(), w.Config.Name))
 }
 
 // judge makes the checks that every image has to pass.
@@ -177,8 +175,8 @@ func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdic
 	v := Verdict{Target: nodes.Target{Config: config, Image: spec}, Image: spec, Found: image}
 	isCurrent := config == w.Config.Name
 	switch {
-	case image.Status.Quarantine != nil:
-		q := image.Status.Quarantine
+	case image.Quarantined() != nil:
+		q := image.Quarantined()
 		v.fail(CheckReady, "MachineOSImage %s is in quarantine: %s: %s", image.Name, q.Reason, q.Message)
 	case !image.DeletionTimestamp.IsZero():
 		v.fail(CheckReady, "MachineOSImage %s is being deleted", image.Name)
@@ -207,9 +205,9 @@ func (w *Wanted) isOnStream(image *mcfgv1alpha1.MachineOSImage) bool {
 }
 
 // hasExtensions reports whether the image was built with the pool's image of extensions, as far as
-// its build tells.
+// its build tells. Where the builder says that the image fits a later configuration, it has looked.
 func (w *Wanted) hasExtensions(image *mcfgv1alpha1.MachineOSImage) bool {
-	if w.Build == nil || w.Build.Status.DigestedImagePushSpec != image.Spec.PullSpec {
+	if w.Build == nil || w.Build.Status.DigestedImagePushSpec != image.Spec.PullSpec || image.Spec.RenderedMachineConfig != w.Config.Name {
 		return true
 	}
 	if w.Layer != nil && (w.Layer.Spec.BaseOSExtensionsImagePullSpec != "" || w.Layer.Spec.BaseOSImagePullSpec != "") {

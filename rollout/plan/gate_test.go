@@ -93,7 +93,66 @@ func TestGate(t *testing.T) {
 		},
 		"an image of an earlier configuration": {
 			change: func(w *plan.Wanted) { w.Layer.Status.CurrentImagePullSpec = digest("1") },
-			want:   plan.Verdict{Failed: plan.CheckConfiguration, Hold: "waits for the image of b: the newest one has a"},
+			want:   plan.Verdict{Failed: plan.CheckConfiguration, Hold: "waits for the image of b: the newest one is of a"},
+		},
+		"an image of an earlier configuration that fits": {
+			change: func(w *plan.Wanted) {
+				w.Layer.Status.CurrentImagePullSpec, w.Images[0].Status.RenderedMachineConfig = digest("1"), "b"
+			},
+			want: plan.Verdict{Target: nodes.Target{Config: "b", Image: nodestest.Pinned("1")}, Image: nodestest.Pinned("1")},
+		},
+		"an image that fitted a configuration before": {
+			change: func(w *plan.Wanted) {
+				w.Layer.Status.CurrentImagePullSpec, w.Images[0].Status.RenderedMachineConfig = digest("1"), "b-before"
+			},
+			want: plan.Verdict{Failed: plan.CheckConfiguration, Hold: "waits for the image of b: the newest one is of b-before"},
+		},
+		"an image that was made with the configuration and fits another": {
+			change: func(w *plan.Wanted) { w.Images[1].Status.RenderedMachineConfig = "c" },
+			want:   plan.Verdict{Failed: plan.CheckConfiguration, Hold: "waits for the image of b: the newest one is of c"},
+		},
+		"a fitting image that is only pushed": {
+			change: func(w *plan.Wanted) {
+				w.Layer.Status.CurrentImagePullSpec, w.Images[0].Status.RenderedMachineConfig = digest("1"), "b"
+				w.Layer.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly
+			},
+			want: plan.Verdict{
+				Target: nodes.Target{Config: "b", Image: nodestest.Pinned("1")}, Image: nodestest.Pinned("1"),
+				Hold: "spec.postBuildStrategy of MachineOSConfig layer is ImagePushOnly",
+			},
+		},
+		"an image that the pool names, which fits the pool's": {
+			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "b" },
+			want:   plan.Verdict{Target: nodes.Target{Config: "b", Image: older.Image}, Image: older.Image},
+		},
+		"an image that the pool names, with its last configuration": {
+			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "a-2" },
+			want:   plan.Verdict{Target: nodes.Target{Config: "a-2", Image: older.Image}, Image: older.Image},
+		},
+		"a fitting image with extensions of another image": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Spec.RenderedMachineConfig, w.Images[1].Status.RenderedMachineConfig = "a", "b"
+				w.Build = &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{
+					Annotations: map[string]string{mcfgv1.AnnotationExtensionsImage: nodestest.Pinned("f")},
+				}}
+				w.Build.Status.DigestedImagePushSpec = digest("2")
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"an image in quarantine with another configuration": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node a failed", RenderedMachineConfig: "c"}
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"an image in quarantine with this configuration": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node a failed", RenderedMachineConfig: "b"}
+			},
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckReady,
+				Hold: "MachineOSImage new is in quarantine: RolloutHalted: node a failed",
+			},
 		},
 		"an image that is not signed": {
 			change: func(w *plan.Wanted) {

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -100,6 +102,14 @@ type MachineOSImageStatus struct {
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 
+	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the image:
+	// that of spec, or a later one that changes nothing in the image, such as kernel arguments, SSH
+	// keys and files below /var. The builder writes it when the image is what the pool's
+	// configuration asks for. Where it is omitted, it is that of spec.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
+
 	// signature is the trusted signature of the image: the cluster's, or that of whom the trust
 	// policy names for the repository of an image that was built elsewhere. It is omitted while
 	// there is none.
@@ -136,6 +146,22 @@ type MachineOSImageStatus struct {
 	// stays until someone removes it.
 	// +optional
 	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
+}
+
+// Configuration is the rendered MachineConfig that nodes get with the image; empty where it has
+// none.
+func (i *MachineOSImage) Configuration() string {
+	return cmp.Or(i.Status.RenderedMachineConfig, i.Spec.RenderedMachineConfig)
+}
+
+// Quarantined is why no further node gets the image with its present configuration; nil where nodes
+// may.
+func (i *MachineOSImage) Quarantined() *ImageQuarantine {
+	q := i.Status.Quarantine
+	if q == nil || q.RenderedMachineConfig != "" && q.RenderedMachineConfig != i.Configuration() {
+		return nil
+	}
+	return q
 }
 
 // ImageOrigin is where an image comes from.
@@ -264,6 +290,13 @@ type ImageQuarantine struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
+
+	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran the
+	// image before they got it: the image may be rolled out with another one. When it is omitted,
+	// the image is quarantined whatever its configuration.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
 
 	// since is when the image was quarantined.
 	// +required

@@ -15,6 +15,10 @@ type ImageQuarantineApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// message says which nodes failed and how. At most 4096 characters.
 	Message *string `json:"message,omitempty"`
+	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran the
+	// image before they got it: the image may be rolled out with another one. When it is omitted,
+	// the image is quarantined whatever its configuration.
+	RenderedMachineConfig *string `json:"renderedMachineConfig,omitempty"`
 	// since is when the image was quarantined.
 	Since *v1.Time `json:"since,omitempty"`
 	// nodes that failed with the image. At most 100.
@@ -40,6 +44,14 @@ func (b *ImageQuarantineApplyConfiguration) WithReason(value string) *ImageQuara
 // If called multiple times, the Message field is set to the value of the last call.
 func (b *ImageQuarantineApplyConfiguration) WithMessage(value string) *ImageQuarantineApplyConfiguration {
 	b.Message = &value
+	return b
+}
+
+// WithRenderedMachineConfig sets the RenderedMachineConfig field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RenderedMachineConfig field is set to the value of the last call.
+func (b *ImageQuarantineApplyConfiguration) WithRenderedMachineConfig(value string) *ImageQuarantineApplyConfiguration {
+	b.RenderedMachineConfig = &value
 	return b
 }
 

@@ -27,6 +27,11 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier
 	// version of Layerwright has made the image.
 	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
+	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the image:
+	// that of spec, or a later one that changes nothing in the image, such as kernel arguments, SSH
+	// keys and files below /var. The builder writes it when the image is what the pool's
+	// configuration asks for. Where it is omitted, it is that of spec.
+	RenderedMachineConfig *string `json:"renderedMachineConfig,omitempty"`
 	// signature is the trusted signature of the image: the cluster's, or that of whom the trust
 	// policy names for the repository of an image that was built elsewhere. It is omitted while
 	// there is none.
@@ -88,6 +93,14 @@ func (b *MachineOSImageStatusApplyConfiguration) WithShortDigest(value string) *
 // If called multiple times, the Origin field is set to the value of the last call.
 func (b *MachineOSImageStatusApplyConfiguration) WithOrigin(value machineconfigurationv1alpha1.ImageOrigin) *MachineOSImageStatusApplyConfiguration {
 	b.Origin = &value
+	return b
+}
+
+// WithRenderedMachineConfig sets the RenderedMachineConfig field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RenderedMachineConfig field is set to the value of the last call.
+func (b *MachineOSImageStatusApplyConfiguration) WithRenderedMachineConfig(value string) *MachineOSImageStatusApplyConfiguration {
+	b.RenderedMachineConfig = &value
 	return b
 }
 
