@@ -28,6 +28,9 @@ type TrustPolicy interface {
 // IsGated reports whether images are trusted only when they are signed.
 func (k *Keeper) IsGated() bool { return k.options.Signer != nil || k.options.TrustPolicy != nil }
 
+// thisCluster is whose keys those are that images are signed with here.
+const thisCluster = "this cluster"
+
 // verifyImage makes sure that an image is trusted, as it is in the registry now: by the cluster's
 // own keys, where it is in a repository of the cluster, or by what the trust policy says of its
 // repository. It is read by its digest, so no tag matters. What is not trusted is Terminal (see
@@ -72,7 +75,7 @@ func (k *Keeper) rulesFor(ctx context.Context, pinned string, isOwn bool) ([]tru
 		if err != nil {
 			return nil, err
 		}
-		rules = append(rules, trust.Rule{Whose: "this cluster", Trusted: trusted, Demands: policy.Own})
+		rules = append(rules, trust.Rule{Whose: thisCluster, Trusted: trusted, Demands: policy.Own})
 	}
 	if rule, has := policy.For(repository); has {
 		rules = append(rules, rule)
@@ -160,7 +163,7 @@ func (k *Keeper) MayReuse(ctx context.Context, images *registry.Client, pinned s
 	if err != nil {
 		return false, ignoreWaiting(err) // the image is made, and waits for its signature
 	}
-	_, err = trust.Rule{Whose: "this cluster", Trusted: trusted.Signing()}.Verify(ctx, images, pinned, k.clock.Now())
+	_, err = trust.Rule{Whose: thisCluster, Trusted: trusted.Signing()}.Verify(ctx, images, pinned, k.clock.Now())
 	if IsRejection(err) {
 		return false, nil
 	}

@@ -285,6 +285,9 @@ func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.Machine
 	}
 	if trustChanged(before, image) {
 		r.reportSigned(ctx, image, 0, err)
+		if err == nil && allowsOlder(image) {
+			r.events.Publish(image, events.OlderImageAllowed(string(image.Spec.PullSpec), image.Spec.MachineConfigPool))
+		}
 	}
 	return err
 }
@@ -297,6 +300,9 @@ func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineO
 	}
 	pinned := string(image.Spec.PullSpec)
 	verdict, err := r.verifyImage(ctx, images, pinned, isOwn)
+	if err == nil && verdict.Whose == thisCluster {
+		err = r.checkOwn(ctx, images, image)
+	}
 	if err != nil {
 		return trust.Verdict{}, "", err
 	}

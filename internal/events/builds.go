@@ -39,6 +39,8 @@ const (
 	// ReasonImageSigned means that an image has been signed, for the first time or with another
 	// key.
 	ReasonImageSigned = "ImageSigned"
+	// ReasonOlderImageAllowed means that nodes may get an image that is older than the pool's.
+	ReasonOlderImageAllowed = "OlderImageAllowed"
 	// ReasonImageNotSigned means that an image could not be signed.
 	ReasonImageNotSigned = "ImageNotSigned"
 	// ReasonImageAttested means that statements about an image lie in the registry, for the first
@@ -156,6 +158,12 @@ func ImageSigned(image, keyID string) Event {
 // condition. It is tried again.
 func ImageNotSigned(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotSigned, actionSign, reason + ": " + message}
+}
+
+// OlderImageAllowed means that an annotation allows an image that is older than the one that the
+// pool has.
+func OlderImageAllowed(image, pool string) Event {
+	return Event{corev1.EventTypeWarning, ReasonOlderImageAllowed, actionSign, fmt.Sprintf("The image %s is allowed by its annotation, though pool %s has a newer one", image, pool)}
 }
 
 // ImageAttested means that statements about an image lie in the registry, and which one could not

@@ -102,10 +102,10 @@ type MachineOSImageStatus struct {
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 
-	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the image:
-	// that of spec, or a later one that changes nothing in the image, such as kernel arguments, SSH
-	// keys and files below /var. The builder writes it when the image is what the pool's
-	// configuration asks for. Where it is omitted, it is that of spec.
+	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the
+	// image: that of spec, or a later one that changes nothing in the image, such as kernel
+	// arguments, SSH keys and files below /var. The builder writes it when the image is what the
+	// pool's configuration asks for. Where it is omitted, it is that of spec.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
@@ -291,9 +291,9 @@ type ImageQuarantine struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 
-	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran the
-	// image before they got it: the image may be rolled out with another one. When it is omitted,
-	// the image is quarantined whatever its configuration.
+	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran
+	// the image before they got it: the image may be rolled out with another one. When it is
+	// omitted, the image is quarantined whatever its configuration.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
@@ -309,6 +309,11 @@ type ImageQuarantine struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes,omitempty"`
 }
+
+// AnnotationAllowOlder lets nodes have an image that this cluster has signed and whose build is
+// gone, though the pool has a newer one. People write it, with any value; who verifies images reads
+// it, and says so in an event.
+const AnnotationAllowOlder = "machineconfiguration.openshift.io/allowOlder"
 
 // MachineOSImageList is a list of MachineOSImages.
 // +kubebuilder:object:root=true

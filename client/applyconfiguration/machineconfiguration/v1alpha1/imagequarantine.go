@@ -15,9 +15,9 @@ type ImageQuarantineApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// message says which nodes failed and how. At most 4096 characters.
 	Message *string `json:"message,omitempty"`
-	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran the
-	// image before they got it: the image may be rolled out with another one. When it is omitted,
-	// the image is quarantined whatever its configuration.
+	// renderedMachineConfig is the rendered MachineConfig that nodes failed with, where they ran
+	// the image before they got it: the image may be rolled out with another one. When it is
+	// omitted, the image is quarantined whatever its configuration.
 	RenderedMachineConfig *string `json:"renderedMachineConfig,omitempty"`
 	// since is when the image was quarantined.
 	Since *v1.Time `json:"since,omitempty"`

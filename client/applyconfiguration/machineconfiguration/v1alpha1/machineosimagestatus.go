@@ -27,10 +27,10 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier
 	// version of Layerwright has made the image.
 	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
-	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the image:
-	// that of spec, or a later one that changes nothing in the image, such as kernel arguments, SSH
-	// keys and files below /var. The builder writes it when the image is what the pool's
-	// configuration asks for. Where it is omitted, it is that of spec.
+	// renderedMachineConfig is the name of the rendered MachineConfig that nodes get with the
+	// image: that of spec, or a later one that changes nothing in the image, such as kernel
+	// arguments, SSH keys and files below /var. The builder writes it when the image is what the
+	// pool's configuration asks for. Where it is omitted, it is that of spec.
 	RenderedMachineConfig *string `json:"renderedMachineConfig,omitempty"`
 	// signature is the trusted signature of the image: the cluster's, or that of whom the trust
 	// policy names for the repository of an image that was built elsewhere. It is omitted while
