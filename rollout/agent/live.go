@@ -81,16 +81,46 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 		out.Reboot = difference.Edited[0] + " was edited on the node"
 	}
 	out.Files = difference.Changed
-	changes, _, err := a.changes(current, next)
-	for _, c := range changes {
-		switch {
-		case strings.HasSuffix(c.Item.Path, "/authorized_keys.d/ignition"):
+	err = a.addNodeState(&out, current, next)
+	return out, err
+}
+
+// addNodeState adds what of a change no image carries. It compares configurations and not the host:
+// what is done about a change is then known until the node has arrived.
+func (a *Agent) addNodeState(out *disruption.Change, current, next *wanted.Config) error {
+	before, err := a.files.Of(current.Content)
+	if err != nil {
+		return err
+	}
+	after, err := a.files.Of(next.Content)
+	if err != nil {
+		return err
+	}
+	for _, path := range nodestate.Differing(before, after) {
+		if strings.HasSuffix(path, "/authorized_keys.d/ignition") {
 			out.SSHKeys = true
-		case c.Item.Path != "" && c.Item.Kind != nodestate.Directory:
-			out.NodeFiles = append(out.NodeFiles, c.Item.Path)
+		} else {
+			out.NodeFiles = append(out.NodeFiles, path)
 		}
 	}
-	return out, err
+	return nil
+}
+
+// observeNodeState finds out what a change does to a node that runs the image already.
+func (a *Agent) observeNodeState(ctx context.Context, s *state, current, next *wanted.Config) error {
+	if current == nil || !s.isThere() {
+		return nil
+	}
+	var change disruption.Change
+	if err := a.addNodeState(&change, current, next); err != nil {
+		return err
+	}
+	policies, err := a.wanted().Policies(ctx)
+	if err != nil {
+		return err
+	}
+	s.verdict = new(disruption.Decide(change, policies))
+	return nil
 }
 
 // observeStaged finds out what an image does to the node that was staged while it runs its
@@ -118,6 +148,8 @@ func (a *Agent) doLive(ctx context.Context, n *corev1.Node, s *state, h host.Hos
 	defer cancel()
 	err := a.live(bound, s, h)
 	switch {
+	case err == nil && s.isThere(): // nothing on the host says what was done about node state
+		return a.write(ctx, n, s, step{action: actionArrive, target: s.desired})
 	case err == nil:
 		return nil
 	case errors.Is(err, errUnit):
@@ -130,6 +162,9 @@ func (a *Agent) doLive(ctx context.Context, n *corev1.Node, s *state, h host.Hos
 // live brings the node to what it should have as it runs. What is done about a change is repeated
 // if the agent is ended meanwhile.
 func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
+	if s.isThere() {
+		return a.changeNodeState(ctx, s)
+	}
 	goal, booted := s.goal(), s.host.Booted.Checkout
 	next := s.host.Staged
 	if s.runs(goal) {
@@ -144,23 +179,33 @@ func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
 	if err := a.finalization.Unlock(); err != nil { // from now on a reboot boots it
 		return err
 	}
+	if err := a.changeNodeState(ctx, s); err != nil {
+		return err
+	}
+	return a.files.FinishLive(booted, next == s.host.Booted)
+}
+
+// changeNodeState gives the host what of the desired configuration no image carries, and then does
+// what policies say about all that has changed.
+func (a *Agent) changeNodeState(ctx context.Context, s *state) error {
 	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
 	if err != nil {
 		return err
 	}
-	changes, _, err := a.changes(current, desired)
+	changes, left, err := a.changes(current, desired)
 	if err != nil {
 		return err
 	}
 	if err := a.files.Apply(changes); err != nil {
 		return err
 	}
+	s.left = left
 	for _, action := range s.verdict.Actions {
 		if err := a.act(ctx, action); err != nil {
 			return err
 		}
 	}
-	return a.files.FinishLive(booted, next == s.host.Booted)
+	return nil
 }
 
 // act tells systemd of the host about a change.

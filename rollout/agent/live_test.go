@@ -350,3 +350,54 @@ func TestAnEditedFileIsNotOverwrittenLive(t *testing.T) {
 	w.settle()
 	assert.Contains(t, w.has(), "boots=1 booted=2 next=2 motd=mine")
 }
+
+// policyFor says what is done about the node's own file and SSH keys.
+func (w *world) policyFor(actions ...openshiftv1.NodeDisruptionPolicySpecAction) {
+	w.t.Helper()
+	c := &operatorv1.MachineConfiguration{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "cluster"}, c))
+	c.Spec.NodeDisruptionPolicy.Files = append(c.Spec.NodeDisruptionPolicy.Files, openshiftv1.NodeDisruptionPolicySpecFile{Path: "/var/lib/app", Actions: actions})
+	require.NoError(w.t, w.Update(w.t.Context(), c))
+}
+
+// TestNodeStateFollowsItsPolicy changes a file below /var, and the image stays.
+func TestNodeStateFollowsItsPolicy(t *testing.T) {
+	t.Parallel()
+	reload := openshiftv1.NodeDisruptionPolicySpecAction{
+		Type: openshiftv1.ReloadSpecAction, Reload: &openshiftv1.ReloadService{ServiceName: "app.service"},
+	}
+	for name, tt := range map[string]struct {
+		actions        []openshiftv1.NodeDisruptionPolicySpecAction
+		boots, reloads int
+		isDrained      bool
+	}{
+		"no policy":         {},
+		"a unit is told":    {[]openshiftv1.NodeDisruptionPolicySpecAction{reload}, 0, 1, false},
+		"drained and told":  {[]openshiftv1.NodeDisruptionPolicySpecAction{{Type: openshiftv1.DrainSpecAction}, reload}, 0, 1, true},
+		"the node reboots":  {[]openshiftv1.NodeDisruptionPolicySpecAction{{Type: openshiftv1.RebootSpecAction}}, 1, 0, true},
+		"nothing is needed": {[]openshiftv1.NodeDisruptionPolicySpecAction{{Type: openshiftv1.NoneSpecAction}}, 0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for killAt := 0; killAt < 12; killAt += 3 * stride() {
+				w := liveWorld(t)
+				if tt.actions != nil {
+					w.policyFor(tt.actions...)
+				}
+				w.killAt = killAt
+				w.target("rendered-5", "1")
+				w.settle()
+				assert.Equal(t, fmt.Sprintf("rendered-5 1 Done boots=%d booted=1 next=1 motd=hello app= gone=x state=rendered-5", tt.boots), w.has(), "killed after %d", killAt)
+				assert.Equal(t, tt.isDrained, w.node().Annotations[mcfgv1.AnnotationDesiredDrain] != "")
+				if told := reloads(w); killAt == 0 {
+					assert.Equal(t, tt.reloads, told, "%v", w.effects)
+				} else {
+					assert.GreaterOrEqual(t, told, tt.reloads, "killed after %d of %v", killAt, w.effects)
+				}
+				w.target("rendered-1", "1")
+				w.settle()
+				assert.Equal(t, fmt.Sprintf("rendered-1 1 Done boots=%d booted=1 next=1 motd=hello app= gone=x state=rendered-1", 2*tt.boots), w.has(), "and back")
+			}
+		})
+	}
+}

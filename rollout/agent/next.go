@@ -152,9 +152,9 @@ func stageAhead(s *state) step {
 // changing is the next step from what the node has to what it should have.
 func changing(s *state) step {
 	switch {
-	case !s.needsReboot() && len(s.changes) > 0:
+	case !s.needsMore() && len(s.changes) > 0:
 		return apply(s)
-	case !s.needsReboot():
+	case !s.needsMore():
 		return step{action: actionArrive, target: s.desired, reason: "the node runs what it should"}
 	case len(s.changes) > 0 && s.applied() != s.desired.Config: // what runs lacks something
 		return apply(s)

@@ -69,6 +69,9 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 		if s.arguments, err = a.kernelArguments(ctx, h, current, desired); err != nil {
 			return err
 		}
+		if err = a.observeNodeState(ctx, s, current, desired); err != nil {
+			return err
+		}
 	}
 	other, applied := current, desired
 	if s.applied() != s.desired.Config {

@@ -189,9 +189,16 @@ func (s *state) hasRebooted(target nodes.Target) bool {
 // hasFailed reports whether the host did not get to what it should have.
 func (s *state) hasFailed() bool { return s.journal.Failed != "" && s.journal.Target == s.desired }
 
-// needsReboot reports whether the host has to reboot to have what it should.
-func (s *state) needsReboot() bool {
-	return !s.isThere() || !s.arguments.IsEmpty() || s.isPrepared() && s.journal.Target == s.desired
+// needsMore reports whether it takes more than node state to have what it should.
+func (s *state) needsMore() bool {
+	return !s.isThere() || !s.arguments.IsEmpty() || s.isPrepared() && s.journal.Target == s.desired || s.hasPolicy()
+}
+
+// hasPolicy reports whether a policy says more of a change of node state than that it is written. A
+// reboot is all that any policy asks for.
+func (s *state) hasPolicy() bool {
+	v := s.verdict
+	return v != nil && s.desired != s.current && s.isThere() && !s.hasRebooted(s.desired) && (v.Reboot != "" || v.Drain || len(v.Actions) > 0)
 }
 
 // applied is the configuration whose node state the host should have now: that of what it runs, and
@@ -200,7 +207,7 @@ func (s *state) applied() string {
 	switch {
 	case s.desired == s.current || s.hasFailed():
 		return s.current.Config
-	case !s.needsReboot(), s.isPrepared() && s.journal.Target == s.desired, s.hasRebooted(s.desired):
+	case !s.needsMore(), s.isPrepared() && s.journal.Target == s.desired, s.hasRebooted(s.desired):
 		return s.desired.Config
 	default:
 		return s.current.Config

@@ -71,6 +71,28 @@ type State struct {
 	Left []string
 }
 
+// Differing are the paths of files and links that two states want otherwise, sorted.
+func Differing(a, b State) []string {
+	wanted := map[string]Entry{}
+	for _, i := range a.Items {
+		wanted[i.Path] = i.Entry
+	}
+	var paths []string
+	for _, i := range b.Items {
+		if was := wanted[i.Path]; was != i.Entry && (i.Kind != Directory || was.Kind != Missing) {
+			paths = append(paths, i.Path)
+		}
+		delete(wanted, i.Path)
+	}
+	for path, was := range wanted {
+		if was.Kind != Directory {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
 // sum is the sha256 of content in hexadecimal.
 func sum(content []byte) string {
 	s := sha256.Sum256(content)

@@ -224,3 +224,14 @@ func FuzzWithHash(f *testing.F) {
 		require.Equal(t, hash, set)
 	})
 }
+
+func TestDiffering(t *testing.T) {
+	t.Parallel()
+	at := func(path string, kind Kind, sum string) Item {
+		return Item{Path: path, Entry: Entry{Kind: kind, Sum: sum}}
+	}
+	before := State{Items: []Item{at("/var/d", Directory, ""), at("/var/d/gone", File, "1"), at("/var/d/new", File, "1"), at("/var/d/same", File, "1"), at("/var/f", Directory, "")}}
+	after := State{Items: []Item{at("/var/a", Link, ""), at("/var/d/new", File, "2"), at("/var/d/same", File, "1"), at("/var/e", Directory, ""), at("/var/f", File, "1")}}
+	assert.Equal(t, []string{"/var/a", "/var/d/gone", "/var/d/new", "/var/f"}, Differing(before, after))
+	assert.Empty(t, Differing(before, before))
+}
