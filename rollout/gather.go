@@ -95,6 +95,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.gatherRunning(ctx, s); err != nil {
 		return err
 	}
+	if err := r.compareArguments(ctx, s); err != nil {
+		return err
+	}
 	r.trackTransitions(s)
 	if err := r.gatherAgents(ctx, s); err != nil {
 		return err
@@ -142,6 +145,36 @@ func (r *Reconciler) gatherRunning(ctx context.Context, s *scope) error {
 			}
 		}
 		n.RunsImage = osImages[n.CurrentConfig]
+	}
+	return nil
+}
+
+// compareArguments finds out which nodes have the kernel arguments of the target.
+func (r *Reconciler) compareArguments(ctx context.Context, s *scope) error {
+	configs := map[string]*mcfgv1.MachineConfig{}
+	of := func(name string) (*mcfgv1.MachineConfig, error) {
+		found, isKnown := configs[name]
+		if isKnown || name == "" {
+			return found, nil
+		}
+		found, err := get(ctx, r.client, name, &mcfgv1.MachineConfig{})
+		configs[name] = found
+		return found, err
+	}
+	for i := range s.members {
+		n := &s.members[i]
+		if n.CurrentConfig == s.verdict.Target.Config || n.CurrentImage == "" || n.CurrentImage != s.verdict.Target.Image {
+			continue
+		}
+		has, err := of(n.CurrentConfig)
+		if err != nil {
+			return err
+		}
+		wants, err := of(s.verdict.Target.Config)
+		if err != nil {
+			return err
+		}
+		n.SameArguments = has != nil && wants != nil && slices.Equal(has.Spec.KernelArguments, wants.Spec.KernelArguments) && has.Spec.FIPS == wants.Spec.FIPS
 	}
 	return nil
 }

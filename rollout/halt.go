@@ -29,10 +29,11 @@ const (
 )
 
 // quarantine keeps the image of a halted rollout from all further nodes, until the rollout is
-// resumed.
+// resumed. Where the nodes that failed ran the image before, it is their configuration that is
+// held: another one may be rolled out.
 func (r *Reconciler) quarantine(ctx context.Context, s *scope) error {
 	image := s.verdict.Found
-	if s.plan.Halt == "" || image == nil || image.Status.Quarantine != nil {
+	if s.plan.Halt == "" || image == nil || image.Quarantined() != nil {
 		return nil
 	}
 	after := image.DeepCopy()
@@ -41,11 +42,26 @@ func (r *Reconciler) quarantine(ctx context.Context, s *scope) error {
 		Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: plan.Shorten(s.plan.Halt, maxEvidence),
 		Since: status.Second(r.clock.Now()), Nodes: failed[:min(len(failed), maxQuarantined)],
 	}
+	if s.ranBefore(failed) {
+		after.Status.Quarantine.RenderedMachineConfig = s.verdict.Target.Config
+	}
 	if err := r.patchImage(ctx, image, after); err != nil {
 		return err
 	}
 	r.events.Publish(after, events.RolloutHalted(s.plan.Halt))
 	return nil
+}
+
+// ranBefore reports whether the nodes that failed had the image of the target already, and only
+// changed their configuration.
+func (s *scope) ranBefore(failed []string) bool {
+	for i := range s.members {
+		n := &s.members[i]
+		if slices.Contains(failed, n.Name) && n.Previous.Image != s.verdict.Target.Image {
+			return false
+		}
+	}
+	return s.verdict.Target.Image != ""
 }
 
 func (r *Reconciler) patchImage(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage) error {

@@ -279,6 +279,7 @@ func (d *decision) candidate(n *Node, wait string) {
 		// Nodes of the control plane go one at a time all the same.
 		isLive = n.StagedChange == mcfgv1.NodeChangeLive && !IsControlPlane(d.Pool)
 	}
+	isLive = isLive || d.mayStay(n)
 	if isLive {
 		d.plan.Live++
 	}
@@ -368,12 +369,6 @@ func (d *decision) move(m Move) {
 
 func (d *decision) hold(n *Node, reason string) {
 	d.plan.Holds = append(d.plan.Holds, Hold{Node: n.Name, Reason: reason})
-}
-
-// waitsForTurn reports whether the node was to change as it runs, and its agent says that it can't:
-// then it has begun nothing.
-func (n *Node) waitsForTurn() bool {
-	return n.IsMoving() && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive
 }
 
 // hasStaleFailure reports whether the node is Degraded because of an earlier target. If its agent

@@ -122,12 +122,16 @@ func TestGate(t *testing.T) {
 			},
 		},
 		"an image that the pool names, which fits the pool's": {
-			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "b" },
-			want:   plan.Verdict{Target: nodes.Target{Config: "b", Image: older.Image}, Image: older.Image},
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "b"
+			},
+			want: plan.Verdict{Target: nodes.Target{Config: "b", Image: older.Image}, Image: older.Image},
 		},
 		"an image that the pool names, with its last configuration": {
-			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "a-2" },
-			want:   plan.Verdict{Target: nodes.Target{Config: "a-2", Image: older.Image}, Image: older.Image},
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage, w.Images[0].Status.RenderedMachineConfig = "old", "a-2"
+			},
+			want: plan.Verdict{Target: nodes.Target{Config: "a-2", Image: older.Image}, Image: older.Image},
 		},
 		"a fitting image with extensions of another image": {
 			change: func(w *plan.Wanted) {

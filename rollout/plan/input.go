@@ -28,6 +28,9 @@ type Node struct {
 	// RunsImage is the image that the node runs, also where that is the OS image of its
 	// configuration; empty where that is not known.
 	RunsImage mcfgv1.ImageDigestFormat
+	// SameArguments reports whether the configuration that the node has and that of the target have
+	// the same kernel arguments, so that it need not reboot where the image stays.
+	SameArguments bool
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
 	// AgentDown is why the node's agent does not run, in words; empty where it does, or that is not

@@ -36,6 +36,16 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 	cant := func(n *plan.Node) { onTheWay(n); reboots(n) }
 	cannot := func(n *plan.Node) { cant(n) }
 	away := func(n *plan.Node) { onTheWay(n); n.LiveOnly = false }
+	// stays has the image of the target and an older configuration, and answers has said what that
+	// does to it.
+	stays := func(n *plan.Node) {
+		n.CurrentImage, n.DesiredImage = target.Image, target.Image
+		n.StageImage, n.StagedImage, n.StagedChange, n.SameArguments = "", "", "", true
+	}
+	otherArguments := func(n *plan.Node) { stays(n); n.SameArguments = false }
+	asked := func(n *plan.Node) { stays(n); onTheWay(n) }
+	answers := func(n *plan.Node) { asked(n); n.StagedImage, n.StagedChange = target.Image, mcfgv1.NodeChangeReboot }
+	anOldAgent := func(n *plan.Node) { stays(n); n.Stages = false }
 	waiting := func(in plan.Input) plan.Input {
 		in.Wait.Reason = "waits for pool infra"
 		return in
@@ -52,6 +62,12 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
 		"two that find that they can't":       {input(cant, cannot), []string{"c"}, []string{"a"}},
 		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
+		"the image stays":                     {input(stays, stays, stays), []string{"a", "b", "c"}, nil},
+		"the image stays beside one away":     {input(away, stays, stays), []string{"b", "c"}, nil},
+		"the image stays, other arguments":    {input(otherArguments, stays, stays), []string{"b", "c"}, []string{"a"}},
+		"the image stays, not answered yet":   {input(asked, stays, stays), []string{"b", "c"}, nil},
+		"the image stays, a policy reboots":   {input(answers, stays, stays), []string{"b", "c"}, []string{"a"}},
+		"the image stays, an older agent":     {input(anOldAgent, stays, stays), []string{"b", "c"}, []string{"a"}},
 		"one that can't waits for a pool":     {waiting(input(cant)), nil, nil},
 	}
 	for name, tt := range tests {
