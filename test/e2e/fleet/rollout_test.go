@@ -34,6 +34,7 @@ func TestRollout(t *testing.T) {
 		{"nodes that can't pull or store are named", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
 		{"a file that needs no reboot is changed as nodes run", testLive},
+		{"changes that need no image arrive with the one that fits", testConfigurations},
 		{"a bad image stops at the canary and is in quarantine", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
