@@ -178,7 +178,7 @@ func (m *machine) boot() {
 	if isLocked, _ := m.w.agent.finalization.IsLocked(); isLocked {
 		m.staged = nil
 	}
-	_ = os.RemoveAll(filepath.Join(m.w.root, "run/ostree"))
+	_ = os.Remove(filepath.Join(m.w.root, lockFile))
 	key, next := m.key(), m.next()
 	if m.ignores {
 		m.ignores, m.staged, m.queued = false, nil, false
