@@ -301,6 +301,7 @@ func TestSignaturePolicyIsKept(t *testing.T) {
 	require.NoError(t, err)
 	policy.OwnerReferences = []metav1.OwnerReference{{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineOSConfig", Name: "worker", UID: "1", Controller: new(true)}}
 	w := newWorld(t, newPool("worker"), policy)
+	w.options.Check = signaturepolicy.CheckKept
 	r := w.reconciler()
 	w.settle(r, "worker")
 	before := w.pool("worker").Spec.Configuration.Name

@@ -40,6 +40,8 @@ type Options struct {
 	// that is applied file by file gives one rendered MachineConfig and not one per file. Zero
 	// waits for nothing.
 	Settle time.Duration
+	// Check refuses MachineConfigs of a pool that must not be joined; nil refuses none.
+	Check func(pool string, selected []*mcfgv1.MachineConfig) error
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log

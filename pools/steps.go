@@ -24,7 +24,6 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -189,8 +188,10 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	if err != nil {
 		return &outcome{err: renderFault(err)}
 	}
-	if err := signaturepolicy.CheckKept(s.pool.Name, selected); err != nil {
-		return &outcome{err: renderFault(err)}
+	if r.options.Check != nil {
+		if err := r.options.Check(s.pool.Name, selected); err != nil {
+			return &outcome{err: renderFault(err)}
+		}
 	}
 	s.in = inputs{stream: stream, configs: selected, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{
 		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,

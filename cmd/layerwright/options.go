@@ -25,6 +25,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -190,6 +191,7 @@ func (o *controllerOptions) pools() pools.Options {
 		ControllerVersion:   version.Current().Version,
 		ReleaseVersion:      o.releaseVersion,
 		Settle:              pools.DefaultSettle,
+		Check:               signaturepolicy.CheckKept,
 		InWork:              o.inWork,
 	}
 }

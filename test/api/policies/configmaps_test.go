@@ -124,7 +124,7 @@ metadata: {name: team}
 spec:
   machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}
   nodeSelector: {matchLabels: {team: a}}
-  rollout: {healthChecks: [{name: job, message: the Job failed, job: {name: team-health}}]}`,
+  rollout: {healthChecks: [{name: job, job: {name: team-health}}]}`,
 	} {
 		_, err := client.Resource(mcfgv1.SchemeGroupVersion.WithResource(resource)).Create(t.Context(), object(t, text), metav1.CreateOptions{})
 		require.NoError(t, err)
