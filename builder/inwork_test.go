@@ -74,7 +74,7 @@ func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
 	w.settle(b)
 	require.NoDirExists(t, next, "the image is not read again")
 	assert.Contains(t, w.says("large", status.Stalled),
-		`True ControllerKilled the controller was killed 2 times in a row while it worked on MachineOSConfig "large"`)
+		`True ControllerKilled the controller was killed 2 times while it worked on MachineOSConfig "large" alone`)
 	assert.Equal(t, "True Succeeded", w.says("small", status.Ready), "the others go on")
 
 	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Annotations = map[string]string{mcfgv1.AnnotationRebuild: ""} })
@@ -143,7 +143,7 @@ func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 				condition = mcfgv1alpha1.ImageAttested
 			}
 			assert.Contains(t, text(image.Status.Conditions, condition),
-				"False ControllerKilled the controller was killed 2 times in a row while it worked on the "+what+" of MachineOSImage \""+image.Name+"\"")
+				"False ControllerKilled the controller was killed 2 times while it worked on the "+what+" of MachineOSImage \""+image.Name+"\" alone")
 		})
 	}
 }

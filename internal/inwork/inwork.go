@@ -16,7 +16,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// maxKills is how often the process may be killed in a row while something is in work.
+// maxKills is how often the process may be killed while something alone is in work.
 const maxKills = 2
 
 // Work is something that is worked on.
@@ -38,29 +38,34 @@ type Log struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// killed has how often the process was killed in a row during some work, by its file.
-	killed map[string]entry
-	active map[string]int
+	// suspects were in work at a kill, and have not ended well since, by their files.
+	suspects map[string]entry
+	active   map[string]int
 }
 
 // entry is the content of a file.
 type entry struct {
 	Work
 
+	// Kills is how often the process was killed while nothing else was in work.
 	Kills int `json:"kills"`
+	// IsActive reports whether it is in work, and not only under suspicion.
+	IsActive bool `json:"isActive"`
 }
 
-// Open reads what the process before has left in a folder, which is made where it is missing. What
-// was in work when it was killed has been killed once more than the file says.
+// Open reads what the process before has left in a folder, which is made where it is missing. Where
+// one thing alone was in work when it was killed, that was it; where there were several, each is
+// under suspicion until it has ended well.
 func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("remembering what is in work: %w", err)
 	}
-	l := &Log{dir: dir, turn: make(chan struct{}, 1), killed: map[string]entry{}, active: map[string]int{}}
+	l := &Log{dir: dir, turn: make(chan struct{}, 1), suspects: map[string]entry{}, active: map[string]int{}}
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("remembering what is in work: %w", err)
 	}
+	atOnce := 0
 	for _, file := range files {
 		var e entry
 		path := filepath.Join(dir, file.Name())
@@ -69,34 +74,36 @@ func Open(dir string) (*Log, error) {
 			_ = os.Remove(path) // cut off by the kill, or no file of ours
 			continue
 		}
-		if e.Kills < maxKills {
+		l.suspects[file.Name()] = e
+		if e.IsActive {
+			atOnce++
+		}
+	}
+	for name, e := range l.suspects {
+		if e.IsActive && atOnce == 1 {
 			e.Kills++
 		}
-		l.killed[file.Name()] = e
-		if e.Kills < maxKills { // whether it is in work at the next kill too is to be seen
-			err = os.Remove(path)
-		} else {
-			err = l.write(e)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("remembering what is in work: %w", err)
+		e.IsActive = false
+		l.suspects[name] = e
+		if err := l.write(e); err != nil {
+			return nil, err
 		}
 	}
 	return l, nil
 }
 
 // Begin notes that work begins; end takes the note back. It is Terminal where the process was
-// killed twice in a row during this work. What was in work at the last kill waits for others of
-// which that is true.
+// killed twice while nothing but this work was noted. What is under suspicion waits for others that
+// are.
 func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	if l == nil {
 		return func() {}, nil
 	}
 	name := fileOf(w.Object)
-	switch kills := l.kills(name, w); {
-	case kills == 0:
+	switch before, isSuspect := l.suspect(name, w); {
+	case !isSuspect:
 		return l.note(name, entry{Work: w}, func() {})
-	case kills >= maxKills:
+	case before.Kills >= maxKills:
 		return nil, w.refused()
 	}
 	select {
@@ -104,7 +111,8 @@ func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	return l.note(name, entry{Work: w, Kills: l.kills(name, w)}, func() { <-l.turn })
+	before, _ := l.suspect(name, w)
+	return l.note(name, entry{Work: w, Kills: before.Kills}, func() { <-l.turn })
 }
 
 // Note is Begin for those who don't know this package.
@@ -112,20 +120,19 @@ func (l *Log) Note(ctx context.Context, object, version, retry string) (end func
 	return l.Begin(ctx, Work{Object: object, Version: version, Retry: retry})
 }
 
-// kills is how often the process was killed in a row during the work.
-func (l *Log) kills(name string, w Work) int {
+// suspect is what is known of some work that was noted at a kill.
+func (l *Log) suspect(name string, w Work) (before entry, isSuspect bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, isKnown := l.killed[name]; !isKnown || before.Version != w.Version {
-		return 0
-	}
-	return l.killed[name].Kills
+	before, isSuspect = l.suspects[name]
+	return before, isSuspect && before.Version == w.Version
 }
 
 // note writes the file of some work, which several may do at the same time.
 func (l *Log) note(name string, e entry, done func()) (end func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	e.IsActive = true
 	if err := l.write(e); err != nil {
 		done()
 		return nil, err
@@ -137,7 +144,7 @@ func (l *Log) note(name string, e entry, done func()) (end func(), err error) {
 		defer l.mu.Unlock()
 		if l.active[name]--; l.active[name] == 0 {
 			delete(l.active, name)
-			delete(l.killed, name)
+			delete(l.suspects, name)
 			_ = os.Remove(filepath.Join(l.dir, name))
 		}
 	}, nil
@@ -182,7 +189,7 @@ func (w Work) refused() error {
 		fix += ", or " + w.Retry + " to try again"
 	}
 	return fault.NewTerminal(mcfgv1.ReasonControllerKilled, fmt.Errorf(
-		"the controller was killed %d times in a row while it worked on %s, which may take more memory than it has: %s", maxKills, w.Object, fix))
+		"the controller was killed %d times while it worked on %s alone, which may take more memory than it has: %s", maxKills, w.Object, fix))
 }
 
 // fileOf is the name of the file of an object.

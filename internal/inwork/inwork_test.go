@@ -2,6 +2,7 @@ package inwork_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,7 +32,7 @@ func open(t *testing.T, dir string) *inwork.Log {
 	return l
 }
 
-func TestWorkOfTwoCrashesIsRefused(t *testing.T) {
+func TestWorkThatCrashesTwiceAloneIsRefused(t *testing.T) {
 	t.Parallel()
 	other := inwork.Work{Object: `MachineOSConfig "other"`, Version: "1"}
 	dir := filepath.Join(t.TempDir(), "made", "when-needed")
@@ -39,26 +40,56 @@ func TestWorkOfTwoCrashesIsRefused(t *testing.T) {
 	begin(t, first, culprit)
 	begin(t, first, other)
 
-	second := open(t, dir)
-	begin(t, second, other)() // it ended well
-	begin(t, second, culprit)
-	begin(t, second, inwork.Work{Object: `MachineOSConfig "third"`, Version: "1"})
-
+	for range 2 {
+		begin(t, open(t, dir), culprit)
+	}
 	for range 2 { // later ends of the process change nothing
 		after := open(t, dir)
 		_, err := after.Begin(t.Context(), culprit)
-		require.EqualError(t, err, `the controller was killed 2 times in a row while it worked on MachineOSConfig "big", which may take more memory than it `+
+		require.EqualError(t, err, `the controller was killed 2 times while it worked on MachineOSConfig "big" alone, which may take more memory than it `+
 			`has: change what it reads to something smaller, or set the annotation x to try again`)
 		assert.True(t, fault.IsTerminal(err))
 		assert.Equal(t, mcfgv1.ReasonControllerKilled, fault.Reason(err))
 		begin(t, after, other)()
-		begin(t, after, inwork.Work{Object: `MachineOSConfig "third"`, Version: "1"})()
 	}
 	changed := culprit
 	changed.Version = "2"
 	again := open(t, dir)
 	begin(t, again, changed)()
 	begin(t, open(t, dir), culprit)()
+}
+
+// TestNothingIsBlamedForAnother is about what is in work whenever the process is killed, and never
+// alone: it may be long, or begin first after each start.
+func TestNothingIsBlamedForAnother(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	innocent := inwork.Work{Object: `MachineOSConfig "innocent"`, Version: "1"}
+	for i := range 5 {
+		l := open(t, dir)
+		begin(t, l, innocent)
+		begin(t, l, inwork.Work{Object: fmt.Sprintf("hostile %d", i), Version: "1"})
+	}
+	begin(t, open(t, dir), innocent)()
+}
+
+// TestSuspicionOutlivesTheKillOfAnother is about two that kill the process, in turn: each is found.
+func TestSuspicionOutlivesTheKillOfAnother(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	works := []inwork.Work{{Object: "a"}, {Object: "b"}}
+	l := open(t, dir)
+	for _, w := range works {
+		begin(t, l, w)
+	}
+	for kill := range 4 {
+		begin(t, open(t, dir), works[kill%2])
+	}
+	l = open(t, dir)
+	for _, w := range works {
+		_, err := l.Begin(t.Context(), w)
+		require.ErrorContains(t, err, "killed 2 times")
+	}
 }
 
 func TestAnOrderlyEndIsNoCrash(t *testing.T) {

@@ -37,8 +37,8 @@ const (
 	// ReasonInvalid means that spec asks for something that cannot be; the message says which field
 	// and why.
 	ReasonInvalid = "Invalid"
-	// ReasonControllerKilled means that the controller was killed twice in a row while it worked on
-	// the object or on what it names, as a rule because that takes more memory than the controller
+	// ReasonControllerKilled means that the controller was killed twice while it worked on nothing
+	// but the object or what it names, as a rule because that takes more memory than the controller
 	// has.
 	ReasonControllerKilled = "ControllerKilled"
 	// ReasonKindNotInstalled means that the cluster lacks a kind that spec needs, such as Tekton's
