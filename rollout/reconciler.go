@@ -38,6 +38,9 @@ type Options struct {
 	SigningSecret string
 	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
+	// Begin notes that something is in work until end is called, so that a health check which kills
+	// the process is found and refused (internal/inwork); nil notes nothing.
+	Begin func(ctx context.Context, object, version, retry string) (end func(), err error)
 	// Silencer keeps alerts of nodes that change from being sent; nil keeps none.
 	Silencer Silencer
 	// Metrics count; nil counts nothing.

@@ -78,6 +78,7 @@ func (r *Reconciler) watch(manager ctrl.Manager) (source.Source, error) {
 	var err error
 	r.checks, err = healthchecks.ForManager(manager, healthchecks.Options{
 		Namespace: r.options.Namespace, SigningSecret: r.options.SigningSecret, UsersAssigned: r.options.UsersAssigned,
+		Begin: r.options.Begin,
 	}, func(ctx context.Context, pool string) {
 		select {
 		case changes <- event.GenericEvent{Object: &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}}:

@@ -97,6 +97,7 @@ func addRollout(options *controllerOptions) part {
 		}
 		if err := rollout.New(rollout.Options{
 			OwnNode: o.nodeName, Namespace: options.namespace, SigningSecret: options.signing.secret, UsersAssigned: assigned, Silencer: keeper, Metrics: moves,
+			Begin: options.inWork.Note,
 		}).SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the rollout: %w", err)
 		}

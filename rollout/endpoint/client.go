@@ -24,6 +24,9 @@ const (
 	// maxAnswer is how much of an answer is read, in bytes, where a request does not say it.
 	maxAnswer = 1 << 20
 	maxHeader = 64 << 10
+	// maxValues is how many JSON values an answer may have, where a request does not say it. What
+	// reads it may make some hundred bytes of two characters.
+	maxValues = 1 << 15
 )
 
 // Errors that another try does not mend.
@@ -59,6 +62,8 @@ type Request struct {
 	Body  []byte
 	// Most is how much of the answer is read, in bytes; 1 MiB where it is zero.
 	Most int
+	// MostValues is how many JSON values the answer may have; 32,768 where it is zero.
+	MostValues int
 }
 
 // Answer is what was answered, whatever the code.
@@ -142,6 +147,9 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Answer, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(most)+1))
 	if err != nil {
 		return nil, c.withoutURL(err)
+	}
+	if values := cmp.Or(r.MostValues, maxValues); len(body) <= most && wire.HasMoreValues(body, values) {
+		return nil, fmt.Errorf("the %s answered with more than %d values", c.name, values)
 	}
 	answer := &Answer{Code: response.StatusCode, Body: body[:min(len(body), most)], IsWhole: len(body) <= most}
 	answer.token, answer.name, answer.secret = address.Token, c.name, r.Secret

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,13 @@ const (
 	// costLimit is what an expression may cost on one Node, in the units of CEL. Kubernetes gives
 	// each expression of an admission policy as much.
 	costLimit = 1_000_000
+	// costLimitOfAll is what it may cost on all Nodes between one Keep and the next. One that is
+	// cheap on each of 5,000 Nodes stays far below.
+	costLimitOfAll = 10 * costLimit
+	// timeLimit is how long an evaluation may take, which ends it where costs say too little; it is
+	// looked at once in interruptInterval elements of a list.
+	timeLimit         = time.Minute
+	interruptInterval = 100
 	// maxValue is how much is kept of what an expression gave, in bytes.
 	maxValue = 200
 )
@@ -42,6 +51,8 @@ type check struct {
 	givesText bool
 	// reads is the variable beside node; empty where there is none.
 	reads string
+	// spent is what it has cost since the last Keep.
+	spent uint64
 }
 
 // seen is what a check said of a Node.
@@ -68,6 +79,9 @@ type Reading struct {
 
 // Reader gives what a check reads beside the Node of a name. check is its place in the list.
 type Reader func(check int, node string) Reading
+
+// Begin is told that a check is evaluated until end is called, or says why it may not be.
+type Begin func(check int) (end func(), err error)
 
 // Compile compiles the checks of a pool. An error names each check that does not compile, or gives
 // something else than true, false or a text, in the compiler's words.
@@ -131,13 +145,13 @@ func (c *check) compile(env *cel.Env, expression string) error {
 	if !c.givesText && !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return fmt.Errorf("the expression gives a %s: write one that is true or false, or a text that says what is wrong", t)
 	}
-	c.program, err = env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	c.program, err = env.Program(ast, programOptions()...)
 	return err
 }
 
 // Of evaluates the checks on a Node, in their order. What neither the Node nor anything else has
-// changed for is not evaluated again.
-func (c *Checks) Of(n *corev1.Node, read Reader, now time.Time) []plan.HealthResult {
+// changed for is not evaluated again, but for what could not be evaluated at all.
+func (c *Checks) Of(ctx context.Context, n *corev1.Node, read Reader, begin Begin, now time.Time) []plan.HealthResult {
 	if len(c.checks) == 0 {
 		return nil
 	}
@@ -167,7 +181,12 @@ func (c *Checks) Of(n *corev1.Node, read Reader, now time.Time) []plan.HealthRes
 		}
 		version := n.ResourceVersion + " " + reading.Version
 		if reading.Err != nil || version != was.version || n.ResourceVersion == "" {
-			*was = seen{version, one.on(object, &reading, was.result, now)}
+			end, err := one.begin(begin)
+			if reading.Err == nil {
+				reading.Err = err
+			}
+			*was = seen{version, one.on(ctx, object, &reading, was.result, now)}
+			end()
 		}
 		if reading.Err != nil {
 			was.version = "" // the next reading is another one
@@ -177,24 +196,42 @@ func (c *Checks) Of(n *corev1.Node, read Reader, now time.Time) []plan.HealthRes
 	return results
 }
 
+// errTooMuch is why a check is not evaluated on more Nodes now.
+var errTooMuch = fmt.Errorf("on all nodes together it costs more than %d units at once: make the expression cheaper, or let it read less", costLimitOfAll)
+
+// begin notes that the check is evaluated, unless it may not be.
+func (c *check) begin(begin Begin) (end func(), err error) {
+	none := func() {}
+	if c.spent > costLimitOfAll {
+		return none, errTooMuch
+	}
+	if begin == nil {
+		return none, nil
+	}
+	if end, err = begin(c.place); err != nil {
+		return none, err
+	}
+	return end, nil
+}
+
 // on evaluates a check. before is what it said last. The Node is made what CEL reads only where the
 // expression names it, which costs more than most expressions do.
-func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, now time.Time) plan.HealthResult {
+func (c *check) on(ctx context.Context, node func() any, reading *Reading, before plan.HealthResult, now time.Time) plan.HealthResult {
 	r := plan.HealthResult{Name: c.name, Timeout: c.timeout}
-	value, err := c.value(node, reading)
+	value, err := c.value(ctx, node, reading)
 	switch value := value.(type) {
-	case bool:
-		r.Holds, r.Value = value, strconv.FormatBool(value)
+	case celtypes.Bool:
+		r.Holds, r.Value = bool(value), strconv.FormatBool(bool(value))
 		if !value && reading.Text != nil {
 			r.Value += ", with " + reading.Text()
 		}
-	case string:
-		r.Holds, r.Value, r.Broken = value == "", value, !c.givesText
+	case celtypes.String:
+		r.Holds, r.Value, r.Broken = value == "", string(value), !c.givesText
 	default:
 		r.Broken = true
 	}
 	if r.Broken {
-		r.Value = fmt.Sprintf("it gives %v, which is neither true nor false", value)
+		r.Value = fmt.Sprintf("it gives %s, which is neither true nor false", inWords(value))
 	}
 	if err != nil {
 		r.Value = err.Error()
@@ -208,8 +245,22 @@ func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, 
 	return r
 }
 
+// inWords is a value for people. What is in a list could be written out without end.
+func inWords(v ref.Val) string {
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
+	case celtypes.String:
+		return plan.Shorten(string(v), maxValue)
+	case celtypes.Int, celtypes.Uint, celtypes.Double, celtypes.Null:
+		return fmt.Sprint(v.Value())
+	default:
+		return "a " + v.Type().TypeName()
+	}
+}
+
 // value evaluates the expression.
-func (c *check) value(node func() any, reading *Reading) (any, error) {
+func (c *check) value(ctx context.Context, node func() any, reading *Reading) (ref.Val, error) {
 	if reading.Err != nil {
 		return nil, reading.Err
 	}
@@ -217,15 +268,23 @@ func (c *check) value(node func() any, reading *Reading) (any, error) {
 	if c.reads != "" {
 		variables[c.reads] = reading.Value()
 	}
-	value, _, err := c.program.Eval(variables)
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	value, details, err := c.program.ContextEval(ctx, variables)
+	if details != nil && details.ActualCost() != nil {
+		c.spent += *details.ActualCost()
+	}
 	if err != nil {
 		return nil, err
 	}
-	return value.Value(), nil
+	return value, nil
 }
 
-// Keep forgets all Nodes but those that a function knows.
+// Keep forgets all Nodes but those that a function knows, and what the checks have cost.
 func (c *Checks) Keep(isKnown func(types.UID) bool) {
+	for i := range c.checks {
+		c.checks[i].spent = 0
+	}
 	for uid := range c.seen {
 		if !isKnown(uid) {
 			delete(c.seen, uid)

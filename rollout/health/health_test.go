@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -23,7 +24,9 @@ import (
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // of evaluates checks that read nothing beside the Node.
-func of(c *health.Checks, n *corev1.Node) []plan.HealthResult { return c.Of(n, nil, t0) }
+func of(c *health.Checks, n *corev1.Node) []plan.HealthResult {
+	return c.Of(context.Background(), n, nil, nil, t0)
+}
 
 func checks(expressions ...string) []mcfgv1.RolloutHealthCheck {
 	var out []mcfgv1.RolloutHealthCheck
@@ -157,18 +160,18 @@ func TestChecksThatReadMoreThanTheNode(t *testing.T) {
 	require.NoError(t, err)
 	n, asked := node(), 0
 	ill := plan.HealthResult{Name: "pods", Value: "Failed", Since: t0, Timeout: 10 * time.Minute}
-	assert.Equal(t, ill, c.Of(n, read("1", pods, &asked), t0)[1])
-	assert.Equal(t, ill, c.Of(n, read("1", pods[:1], &asked), t0.Add(time.Minute))[1], "the same version is the same value")
+	assert.Equal(t, ill, c.Of(t.Context(), n, read("1", pods, &asked), nil, t0)[1])
+	assert.Equal(t, ill, c.Of(t.Context(), n, read("1", pods[:1], &asked), nil, t0.Add(time.Minute))[1], "the same version is the same value")
 	assert.Equal(t, 1, asked)
-	assert.Equal(t, ill, c.Of(n, read("2", pods, &asked), t0.Add(time.Minute))[1], "it does not hold since it ceased to")
-	assert.True(t, c.Of(n, read("3", pods[:1], &asked), t0.Add(time.Minute))[1].Holds)
+	assert.Equal(t, ill, c.Of(t.Context(), n, read("2", pods, &asked), nil, t0.Add(time.Minute))[1], "it does not hold since it ceased to")
+	assert.True(t, c.Of(t.Context(), n, read("3", pods[:1], &asked), nil, t0.Add(time.Minute))[1].Holds)
 	ill.Since = t0.Add(2 * time.Minute)
-	assert.Equal(t, ill, c.Of(n, read("4", pods, &asked), t0.Add(2*time.Minute))[1])
+	assert.Equal(t, ill, c.Of(t.Context(), n, read("4", pods, &asked), nil, t0.Add(2*time.Minute))[1])
 
 	broken := func(int, string) health.Reading { return health.Reading{Err: errors.New("pods is forbidden")} }
 	want := plan.HealthResult{Name: "pods", Broken: true, Value: "pods is forbidden", Timeout: 10 * time.Minute}
-	assert.Equal(t, want, c.Of(n, broken, t0)[1])
-	assert.False(t, c.Of(n, read("4", pods, &asked), t0)[1].Broken, "what can be read again is read again")
+	assert.Equal(t, want, c.Of(t.Context(), n, broken, nil, t0)[1])
+	assert.False(t, c.Of(t.Context(), n, read("4", pods, &asked), nil, t0)[1].Broken, "what can be read again is read again")
 }
 
 func TestSamplesOfANodeSayWhetherItIsHealthy(t *testing.T) {
@@ -202,9 +205,9 @@ func TestSamplesOfANodeSayWhetherItIsHealthy(t *testing.T) {
 			c, err := health.Compile([]mcfgv1.RolloutHealthCheck{{Name: "disk", Expression: tt.expression, Prometheus: &mcfgv1.RolloutHealthPrometheus{}}})
 			require.NoError(t, err)
 			tt.want.Name, tt.want.Timeout = "disk", 10*time.Minute
-			assert.Equal(t, []plan.HealthResult{tt.want}, c.Of(node(), func(int, string) health.Reading {
+			assert.Equal(t, []plan.HealthResult{tt.want}, c.Of(t.Context(), node(), func(int, string) health.Reading {
 				return health.Reading{Version: "1", Value: func() any { return tt.samples }, Text: func() string { return "7" }}
-			}, t0))
+			}, nil, t0))
 		})
 	}
 }
@@ -215,10 +218,10 @@ func TestWithAJobThereIsNoExpression(t *testing.T) {
 		{Name: "node", Expression: "true"}, {Name: "net", Job: &mcfgv1.ConfigMapKeyReference{Name: "net"}, Timeout: "1m"},
 	})
 	require.NoError(t, err)
-	got := c.Of(node(), func(check int, _ string) health.Reading {
+	got := c.Of(t.Context(), node(), func(check int, _ string) health.Reading {
 		assert.Equal(t, 1, check)
 		return health.Reading{Result: &plan.HealthResult{Failed: true, Value: strings.Repeat("x", 300) + "exit code 3"}}
-	}, t0)[1]
+	}, nil, t0)[1]
 	assert.Equal(t, "net", got.Name)
 	assert.Equal(t, time.Minute, got.Timeout)
 	assert.True(t, got.Failed)
@@ -259,7 +262,7 @@ func BenchmarkPool(b *testing.B) {
 			return health.Reading{Version: fmt.Sprint(check * i), Value: func() any { return values[check] }}
 		}
 		for _, n := range all {
-			c.Of(n, reader, t0)
+			c.Of(b.Context(), n, reader, nil, t0)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(budgetPool), "of-budget")

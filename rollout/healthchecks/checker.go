@@ -2,6 +2,9 @@ package healthchecks
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -53,6 +56,9 @@ type Options struct {
 	SigningSecret string
 	// UsersAssigned reports whether the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
+	// Begin notes that something is in work until end is called, so that a check which kills the
+	// process is found and refused (internal/inwork); nil notes nothing.
+	Begin func(ctx context.Context, object, version, retry string) (end func(), err error)
 }
 
 // Sources are what a Checker works with.
@@ -134,6 +140,8 @@ type Findings struct {
 	After time.Duration
 
 	jobs work
+	// held are checks that may not be evaluated now, by their place in the list, and why.
+	held map[int]error
 }
 
 // wake has the pool judged again after a time.
@@ -147,7 +155,7 @@ func (f *Findings) wake(after time.Duration) {
 // Before the first of them is, the expressions are compiled and what they read is read all the
 // same: a mistake is to be seen before a node is moved.
 func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
-	f := &Findings{}
+	f := &Findings{held: map[int]error{}}
 	of := c.compile(ctx, p.Pool)
 	f.Invalid = of.err
 	var judged []*plan.Node
@@ -190,15 +198,45 @@ func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
 func (c *Checker) judge(ctx context.Context, p *Scope, of *compiled, m *plan.Node, f *Findings) ([]plan.HealthResult, error) {
 	n, own := p.Nodes[m.Name], f.jobs.own
 	var failed error
-	results := of.checks.Of(n, func(check int, _ string) health.Reading {
+	results := of.checks.Of(ctx, n, func(check int, _ string) health.Reading {
 		if of.spec[check].Job == nil {
 			return c.read(p.Pool.Name, of, check, m)
 		}
 		result, err := c.follow(ctx, &subject{scope: p, of: of, check: check, member: m, node: n, jobs: own.of(n, p, &of.spec[check]), pods: own.pods}, f)
 		failed = errors.Join(failed, err)
 		return health.Reading{Result: &result}
-	}, c.Clock.Now())
+	}, func(check int) (func(), error) { return c.note(ctx, p.Pool.Name, of, check, f) }, c.Clock.Now())
 	return results, failed
+}
+
+// turn is how long an evaluation waits for what else was in work when the process was killed.
+const turn = time.Second
+
+var errTurn = errors.New("it waits for what else was in work when the controller was killed")
+
+// note notes that a check is evaluated.
+func (c *Checker) note(ctx context.Context, pool string, of *compiled, check int, f *Findings) (end func(), err error) {
+	if c.Begin == nil {
+		return func() {}, nil
+	}
+	if err := f.held[check]; err != nil { // it is not waited for on each node
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, turn, errTurn)
+	defer cancel()
+	end, err = c.Begin(ctx, fmt.Sprintf("health check %q of MachineConfigPool %q", of.spec[check].Name, pool), of.version(check), "change the check")
+	if err != nil {
+		f.wake(rereadInterval)
+		f.held[check] = err
+	}
+	return end, err
+}
+
+// version differs for each state of a check.
+func (of *compiled) version(check int) string {
+	text, _ := json.Marshal(&of.spec[check]) // it was JSON before
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // findUnread finds the first check that can't be evaluated on any node.

@@ -1,6 +1,7 @@
 package healthchecks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -84,4 +85,25 @@ func BenchmarkAnswers(b *testing.B) {
 	}
 	require.True(b, p.Members[0].Health[0].Holds)
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(budgetPool), "of-budget")
+}
+
+func TestCheckThatKilledTheControllerIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mcfgv1.RolloutHealthCheck{Name: "large", Expression: "true"})
+	var begun []string
+	w.Begin = func(_ context.Context, object, version, retry string) (func(), error) {
+		begun = append(begun, object, retry)
+		assert.Len(t, version, 64)
+		return nil, errors.New("the controller was killed 2 times")
+	}
+	w.node("a", arrived)
+	w.node("b", arrived)
+	for _, node := range []string{"a", "b"} {
+		got := w.judge(node)
+		assert.True(t, got.Broken)
+		assert.Equal(t, "the controller was killed 2 times", got.Value)
+		assert.Equal(t, rereadInterval, w.found.After)
+	}
+	assert.Equal(t, []string{`health check "large" of MachineConfigPool "worker"`, "change the check"}, begun[:2])
+	assert.Len(t, begun, 4, "once in each pass, however many nodes there are")
 }

@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -22,6 +23,17 @@ const Interval = 30 * time.Second
 // lasts is how long an answer is good while the server does not answer again: a query that failed
 // by chance does not end a soak time.
 const lasts = 4 * Interval
+
+// What is asked and kept at most. Pools have a part each, so that one leaves something to the
+// others.
+const (
+	// atOnce is how many queries are asked at the same time, one of each pool.
+	atOnce = 4
+	// maxKept is about how much memory the answers to all queries may take, and maxKeptOfPool those
+	// to the queries of one pool.
+	maxKept       = 32 << 20
+	maxKeptOfPool = 8 << 20
+)
 
 // errNone is why there is no answer at first.
 var errNone = errors.New("prometheus has not answered yet")
@@ -45,6 +57,8 @@ type Answer struct {
 
 	byNode  string
 	samples map[string][]Sample
+	// bytes is about how much memory it takes.
+	bytes int
 }
 
 // NewAnswer makes an answer of samples, which belong to nodes by a label, unless that is empty.
@@ -53,6 +67,7 @@ func NewAnswer(at time.Time, id, byNode string, samples []Sample) *Answer {
 	for i := range samples {
 		node := samples[i].Labels[byNode]
 		a.samples[node] = append(a.samples[node], samples[i])
+		a.bytes += samples[i].bytes()
 	}
 	return a
 }
@@ -88,6 +103,11 @@ type Asker struct {
 	// changed is called with the name of a pool when there is an answer for it, or none.
 	changed func(ctx context.Context, pool string)
 
+	// turns has one place for each query that is asked. Reading is held while an answer is read,
+	// which takes more memory than the answer.
+	turns   chan struct{}
+	reading sync.Mutex
+
 	mu    sync.Mutex
 	asked map[string]map[Query]*asked
 	count uint64
@@ -103,7 +123,7 @@ type asked struct {
 
 // New makes an Asker that has asked nothing. changed may block until its context ends.
 func New(lookup endpoint.Lookup, c clock.PassiveClock, changed func(ctx context.Context, pool string)) *Asker {
-	return &Asker{server: endpoint.New("Prometheus server", lookup), clock: c, changed: changed, asked: map[string]map[Query]*asked{}}
+	return &Asker{server: endpoint.New("Prometheus server", lookup), clock: c, changed: changed, asked: map[string]map[Query]*asked{}, turns: make(chan struct{}, atOnce)}
 }
 
 // Want has the queries of a pool asked, and forgets its others. Those that were answered are asked
@@ -123,6 +143,7 @@ func (a *Asker) Want(ctx context.Context, pool string, isFollowed bool, queries 
 		a.asked[pool] = of
 	}
 	now := a.clock.Now()
+	var due []Query
 	for _, q := range queries {
 		if of[q] == nil {
 			of[q] = &asked{}
@@ -134,34 +155,96 @@ func (a *Asker) Want(ctx context.Context, pool string, isFollowed bool, queries 
 		wait := one.at.Add(Interval).Sub(now)
 		if !one.isAsking && (wait <= 0 || wait > Interval) { // or the clock was set back
 			one.at, one.isAsking, wait = now, true, Interval
-			go a.ask(context.WithoutCancel(ctx), pool, q, one)
+			due = append(due, q)
 		}
 		if wait = max(wait, time.Second); next == 0 || wait < next {
 			next = wait
 		}
 	}
+	if len(due) > 0 {
+		go a.ask(context.WithoutCancel(ctx), pool, due)
+	}
 	return next
 }
 
-// ask asks a query once.
-func (a *Asker) ask(ctx context.Context, pool string, q Query, one *asked) {
-	at := a.clock.Now()
-	samples, err := a.samples(ctx, q)
-	a.mu.Lock()
-	if one.isAsking, one.err = false, err; err == nil {
-		a.count++
-		one.answer = NewAnswer(at, strconv.FormatUint(a.count, 10), q.NodeLabel, samples)
+// ask asks queries of a pool once, one after the other. One that is not wanted any more is not
+// asked.
+func (a *Asker) ask(ctx context.Context, pool string, queries []Query) {
+	for _, q := range queries {
+		a.turns <- struct{}{}
+		if a.isWanted(pool, q) {
+			at := a.clock.Now()
+			samples, err := a.samples(ctx, q)
+			a.keep(pool, q, NewAnswer(at, "", q.NodeLabel, samples), err)
+		}
+		<-a.turns
+		a.tell(ctx, pool)
 	}
-	a.mu.Unlock()
+}
+
+func (a *Asker) tell(ctx context.Context, pool string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a.changed(ctx, pool)
 }
 
+func (a *Asker) isWanted(pool string, q Query) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[pool][q] != nil
+}
+
 func (a *Asker) samples(ctx context.Context, q Query) ([]Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return ask(ctx, a.server, q.Secret, q.Text)
+	answer, err := ask(ctx, a.server, q.Secret, q.Text)
+	if err != nil {
+		return nil, err
+	}
+	a.reading.Lock()
+	defer a.reading.Unlock()
+	return parse(answer)
+}
+
+// keep remembers an answer, if there is room for it, or why there is none.
+func (a *Asker) keep(pool string, q Query, answer *Answer, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.asked[pool][q]
+	if one == nil {
+		return
+	}
+	if err == nil {
+		err = a.room(pool, q, answer.bytes)
+	}
+	if one.isAsking, one.err = false, err; err == nil {
+		a.count++
+		answer.ID = strconv.FormatUint(a.count, 10)
+		one.answer = answer
+	}
+}
+
+// room is why there is none for an answer in place of the last one to its query.
+func (a *Asker) room(pool string, q Query, bytes int) error {
+	all, ofPool := bytes, bytes
+	for of, queries := range a.asked {
+		for other, one := range queries {
+			if one.answer == nil || of == pool && other == q {
+				continue
+			}
+			if all += one.answer.bytes; of == pool {
+				ofPool += one.answer.bytes
+			}
+		}
+	}
+	switch {
+	case ofPool > maxKeptOfPool:
+		return fmt.Errorf("the answers to the pool's queries take more than %d MiB of memory together: aggregate in the query", maxKeptOfPool>>20)
+	case all > maxKept:
+		return fmt.Errorf("the answers to the queries of all pools take more than %d MiB of memory together: aggregate in the queries", maxKept>>20)
+	default:
+		return nil
+	}
 }
 
 // Answer is the last answer to a query of a pool, or why there is none.

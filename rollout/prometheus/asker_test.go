@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,8 @@ type fixture struct {
 	told chan string
 	// asks counts requests, and code is what they are answered with.
 	asks, code atomic.Int64
+	// label is the value of a label of each sample.
+	label string
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -36,7 +40,7 @@ func newFixture(t *testing.T) *fixture {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		f.asks.Add(1)
 		w.WriteHeader(int(f.code.Load()))
-		_, _ = io.WriteString(w, vectorOf(`{"metric":{"node":"a"},"value":[1,"7"]}`, `{"metric":{"node":"b"},"value":[1,"8"]}`, `{"metric":{},"value":[1,"9"]}`))
+		_, _ = io.WriteString(w, vectorOf(`{"metric":{"node":"a","x":"`+f.label+`"},"value":[1,"7"]}`, `{"metric":{"node":"b"},"value":[1,"8"]}`, `{"metric":{},"value":[1,"9"]}`))
 	}))
 	t.Cleanup(server.Close)
 	f.Asker = New(func(_ context.Context, secret string) (endpoint.Address, error) {
@@ -150,4 +154,68 @@ func TestAnAddressThatCanNotBeRead(t *testing.T) {
 	require.EqualError(t, err, `reading Secret "none": not found`)
 	assert.Equal(t, Interval, f.Want(t.Context(), "worker", false, q), "it is tried again")
 	assert.Zero(t, f.asks.Load())
+}
+
+func TestAnswersOfAllPoolsHaveOneBudget(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.label = strings.Repeat("x", 3<<20)
+	ask := func(pool string, queries ...Query) {
+		f.Want(t.Context(), pool, true, queries...)
+		for range queries {
+			assert.Equal(t, pool, <-f.told)
+		}
+	}
+	first, second, third := Query{Text: "1"}, Query{Text: "2"}, Query{Text: "3"}
+	ask("p0", first, second, third)
+	_, err := f.Answer("p0", second)
+	require.NoError(t, err)
+	_, err = f.Answer("p0", third)
+	require.EqualError(t, err, "the answers to the pool's queries take more than 8 MiB of memory together: aggregate in the query")
+	for _, pool := range []string{"p1", "p2", "p3", "p4"} {
+		ask(pool, first, second)
+		_, err = f.Answer(pool, first)
+		require.NoError(t, err)
+	}
+	ask("p5", first)
+	_, err = f.Answer("p5", first)
+	require.EqualError(t, err, "the answers to the queries of all pools take more than 32 MiB of memory together: aggregate in the queries")
+
+	f.Want(t.Context(), "p1", false)
+	f.clock.SetTime(t0.Add(Interval))
+	ask("p5", first)
+	_, err = f.Answer("p5", first)
+	require.NoError(t, err, "there is room again")
+}
+
+// TestQueriesAreAskedAFewAtOnce holds all answers back: what is asked at the same time is what the
+// bodies may take together.
+func TestQueriesAreAskedAFewAtOnce(t *testing.T) {
+	t.Parallel()
+	begun, answer, told := make(chan struct{}), make(chan struct{}), make(chan string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-answer
+		_, _ = io.WriteString(w, vectorOf())
+	}))
+	t.Cleanup(server.Close)
+	a := New(func(context.Context, string) (endpoint.Address, error) { return endpoint.Address{URL: server.URL}, nil },
+		clocktesting.NewFakePassiveClock(t0), func(_ context.Context, pool string) { told <- pool })
+	const pools = 3 * atOnce
+	for i := range pools {
+		a.Want(t.Context(), strconv.Itoa(i), true, Query{Text: "1"}, Query{Text: "2"})
+	}
+	for range atOnce {
+		<-begun
+	}
+	assert.Len(t, a.turns, atOnce)
+	for left := 2 * pools; left > 0; {
+		select {
+		case answer <- struct{}{}:
+		case <-begun:
+			assert.LessOrEqual(t, len(a.turns), atOnce)
+		case <-told:
+			left--
+		}
+	}
 }

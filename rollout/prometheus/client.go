@@ -21,8 +21,13 @@ const (
 	timeout = 10 * time.Second
 	// maxBody is how long an answer may be, in bytes: 800 for each of 5,000 nodes.
 	maxBody = 4 << 20
-	// maxSamples is how many samples it may have. Each is some hundred bytes in memory.
+	// maxSamples is how many samples it may have, and maxValues how many values, of which each
+	// label is one: 10 for each sample.
 	maxSamples = 20_000
+	maxValues  = 10 * maxSamples
+	// sampleBytes and labelBytes are about what each takes in memory beside its text.
+	sampleBytes = 160
+	labelBytes  = 64
 )
 
 // Sample is one sample of an answer.
@@ -41,6 +46,15 @@ func (s *Sample) String() string {
 	return "{" + strings.Join(labels, ", ") + "} " + strconv.FormatFloat(s.Value, 'g', -1, 64)
 }
 
+// bytes is about how much memory the sample takes.
+func (s *Sample) bytes() int {
+	bytes := sampleBytes
+	for name, value := range s.Labels {
+		bytes += labelBytes + len(name) + len(value)
+	}
+	return bytes
+}
+
 // envelope is the body of every answer of the API.
 type envelope struct {
 	Status    string `json:"status"`
@@ -53,9 +67,9 @@ type envelope struct {
 }
 
 // ask asks a query.
-func ask(ctx context.Context, server *endpoint.Client, secret, query string) ([]Sample, error) {
+func ask(ctx context.Context, server *endpoint.Client, secret, query string) (*endpoint.Answer, error) {
 	answer, err := server.Do(ctx, &endpoint.Request{
-		Secret: secret, Method: http.MethodGet, Path: "api/v1/query", Most: maxBody,
+		Secret: secret, Method: http.MethodGet, Path: "api/v1/query", Most: maxBody, MostValues: maxValues,
 		// Thanos would otherwise answer with what it has when a part of it does not answer.
 		Query: url.Values{"query": {query}, "timeout": {timeout.String()}, "partial_response": {"false"}},
 	})
@@ -65,7 +79,7 @@ func ask(ctx context.Context, server *endpoint.Client, secret, query string) ([]
 	case !answer.IsWhole:
 		return nil, fmt.Errorf("the answer of Prometheus has more than %d MiB: aggregate in the query", maxBody>>20)
 	}
-	return parse(answer)
+	return answer, nil
 }
 
 // parse reads the body of an answer. What a server says about an error is told without the token,

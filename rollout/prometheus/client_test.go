@@ -31,6 +31,16 @@ func at(address endpoint.Address) *endpoint.Client {
 	return endpoint.New("Prometheus server", func(context.Context, string) (endpoint.Address, error) { return address, nil })
 }
 
+// answerOf asks and reads the answer.
+func answerOf(t *testing.T, server *endpoint.Client, secret, query string) ([]Sample, error) {
+	t.Helper()
+	answer, err := ask(t.Context(), server, secret, query)
+	if err != nil {
+		return nil, err
+	}
+	return parse(answer)
+}
+
 func answering(t *testing.T, code int, body string) http.HandlerFunc {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -59,10 +69,15 @@ func TestAsk(t *testing.T) {
 		want []Sample
 		err  string
 	}{
-		"a vector":      {200, vectorOf(one, `{"metric":{},"value":[1435781451,"-Inf"]}`), []Sample{up, {Labels: map[string]string{}, Value: math.Inf(-1)}}, ""},
-		"nothing":       {200, vectorOf(), []Sample{}, ""},
-		"with warnings": {200, `{"warnings":["slow"],` + vectorOf(one)[1:], []Sample{up}, ""},
-		"a scalar":      {200, `{"status":"success","data":{"resultType":"scalar","result":[1435781451.781,"0.5"]}}`, []Sample{{Value: 0.5}}, ""},
+		"a vector": {200, vectorOf(one, `{"metric":{},"value":[1435781451,"-Inf"]}`), []Sample{up, {Labels: map[string]string{}, Value: math.Inf(-1)}}, ""},
+		"nothing":  {200, vectorOf(), []Sample{}, ""},
+		"a sample of many labels": {
+			200, vectorOf(`{"metric":{` + strings.TrimSuffix(strings.Repeat(`"a":"",`, maxValues), ",") + `},"value":[1,"1"]}`), nil,
+			"the Prometheus server answered with more than 200000 values",
+		},
+		"lists in lists": {200, strings.Repeat("[", maxBody), nil, "the Prometheus server answered with more than 200000 values"},
+		"with warnings":  {200, `{"warnings":["slow"],` + vectorOf(one)[1:], []Sample{up}, ""},
+		"a scalar":       {200, `{"status":"success","data":{"resultType":"scalar","result":[1435781451.781,"0.5"]}}`, []Sample{{Value: 0.5}}, ""},
 		"a range": {
 			200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, nil,
 			`the query gives a "matrix": write one that gives an instant vector or a scalar`,
@@ -95,7 +110,7 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := standIn(t, tt.code, tt.body)
-			got, err := ask(t.Context(), at(endpoint.Address{URL: server.URL + "/prefix/", Token: "s3cret"}), "prometheus", `up{job="a"} > 0`)
+			got, err := answerOf(t, at(endpoint.Address{URL: server.URL + "/prefix/", Token: "s3cret"}), "prometheus", `up{job="a"} > 0`)
 			if tt.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, tt.want, got)
@@ -124,17 +139,17 @@ func TestABodyWithoutEnd(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	_, err := ask(t.Context(), at(endpoint.Address{URL: server.URL}), "prometheus", "up")
+	_, err := answerOf(t, at(endpoint.Address{URL: server.URL}), "prometheus", "up")
 	require.ErrorContains(t, err, "more than 4 MiB")
 }
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "prometheus:9090", "file:///etc/passwd", "http://", "http://a b", "ftp://s3cret@example.com"} {
-		_, err := ask(t.Context(), at(endpoint.Address{URL: text}), "prometheus", "up")
+		_, err := answerOf(t, at(endpoint.Address{URL: text}), "prometheus", "up")
 		require.EqualError(t, err, `the url in Secret "prometheus": it is no http or https address`)
 	}
-	_, err := ask(t.Context(), at(endpoint.Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}), "prometheus", "up") //nolint:gosec // a test's
+	_, err := answerOf(t, at(endpoint.Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}), "prometheus", "up") //nolint:gosec // a test's
 	require.EqualError(t, err, "the Prometheus server can't be reached: dial tcp 127.0.0.1:1: connect: connection refused")
 }
 
@@ -144,13 +159,13 @@ func TestCertificates(t *testing.T) {
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	address := endpoint.Address{URL: server.URL + "/prefix", Token: "s3cret", CA: ca}
-	_, err := ask(t.Context(), at(address), "prometheus", `up{job="a"} > 0`)
+	_, err := answerOf(t, at(address), "prometheus", `up{job="a"} > 0`)
 	require.NoError(t, err)
 	address.CA = nil
-	_, err = ask(t.Context(), at(address), "prometheus", "up")
+	_, err = answerOf(t, at(address), "prometheus", "up")
 	require.ErrorContains(t, err, "the Prometheus server can't be reached: tls: failed to verify certificate")
 	address.CA = []byte("none")
-	_, err = ask(t.Context(), at(address), "prometheus", "up")
+	_, err = answerOf(t, at(address), "prometheus", "up")
 	require.EqualError(t, err, `ca.crt in Secret "prometheus": it has no certificate in PEM`)
 }
 

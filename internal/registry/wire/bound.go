@@ -92,8 +92,11 @@ func (c *valueCounter) add(text []byte) {
 }
 
 // HasManyValues reports whether a JSON text has more values than are read.
-func HasManyValues(text []byte) bool {
+func HasManyValues(text []byte) bool { return HasMoreValues(text, MaxValues) }
+
+// HasMoreValues reports whether a JSON text has more values than a number.
+func HasMoreValues(text []byte, limit int) bool {
 	var values valueCounter
 	values.add(text)
-	return values.count > MaxValues
+	return values.count > limit
 }
