@@ -108,6 +108,9 @@ func readSources(configs []*mcfgv1.MachineConfig) (sources, error) {
 		names[mc.Name] = true
 		read = append(read, source{object: mc})
 	}
+	if err := joinErrors(append(found, read.checkText()...)); err != nil {
+		return nil, err
+	}
 	found = append(found, read.parse()...)
 	if err := joinErrors(append(found, read.checkSize()...)); err != nil {
 		return nil, err
@@ -148,6 +151,28 @@ func (s sources) parse() (found []*Error) {
 	}
 	_ = workers.Wait() // mistakes are collected in order
 	return slices.Concat(mistakes...)
+}
+
+// maxText is how many bytes the configurations of a pool may have together, as they are written.
+// Reading and joining them takes several times as much memory, and the API server stores no joined
+// one of more than some MiB.
+const maxText = 8 << 20
+
+// checkText blames the MachineConfig with the longest configuration where all are too long
+// together, before any is read.
+func (s sources) checkText() []*Error {
+	total, longest := 0, 0
+	for i := range s {
+		if total += len(s[i].object.Spec.Config.Raw); len(s[i].object.Spec.Config.Raw) > len(s[longest].object.Spec.Config.Raw) {
+			longest = i
+		}
+	}
+	if total <= maxText {
+		return nil
+	}
+	return []*Error{invalid(s[longest].object.Name, "spec.config", fmt.Errorf(
+		"the %d MachineConfigs of the pool have %d bytes together, and this one has most of them, %d; the limit is %d: bring large files with the Containerfile",
+		len(s), total, len(s[longest].object.Spec.Config.Raw), maxText))}
 }
 
 // checkSize blames the MachineConfig with the most contents where all have too much together.

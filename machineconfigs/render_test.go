@@ -598,3 +598,21 @@ func TestLargePoolsRender(t *testing.T) {
 	require.True(t, slices.IsSorted(r.Sources))
 	requireReadsAsMeant(t, r)
 }
+
+func TestConfigurationsTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 930_000)
+	var all []*mcfgv1.MachineConfig
+	for i := range 40 {
+		if i == 7 {
+			text += "x"
+		}
+		all = append(all, machineConfig(fmt.Sprintf("50-%02d", i), `{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/a","contents":{"source":"data:,`+text+`"}}]}}`))
+		text = text[:930_000]
+	}
+	_, err := Render(Options{Pool: "worker"}, all)
+	require.EqualError(t, err, `MachineConfig "50-07": spec.config: the 40 MachineConfigs of the pool have 37204121 bytes together, and this one has most of `+
+		`them, 930104; the limit is 8388608: bring large files with the Containerfile`)
+	_, err = Render(Options{Pool: "worker"}, all[:8])
+	require.NoError(t, err)
+}
