@@ -118,9 +118,13 @@ func (b *basePolicies) forget(config string) {
 func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, p *preflight.Platform) (signaturepolicy.Files, error) {
 	files := signaturepolicy.Files{}
 	at := map[string]string{}
+	index, err := p.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for path, candidates := range basePaths {
 		for _, candidate := range candidates {
-			resolved, err := p.Index.Follow(candidate)
+			resolved, err := index.Follow(candidate)
 			if err != nil || !resolved.Exists() {
 				continue // nodes can't read it either
 			}
@@ -132,16 +136,16 @@ func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, 
 			break
 		}
 	}
-	if dir, err := p.Index.Follow(signaturepolicy.RegistriesDir); err == nil {
-		for name := range p.Index.Children(dir.Path) {
+	if dir, err := index.Follow(signaturepolicy.RegistriesDir); err == nil {
+		for name := range index.Children(dir.Path) {
 			path := signaturepolicy.RegistriesDir + "/" + name
-			if resolved, err := p.Index.Follow(path); err == nil && resolved.Entry.Kind == osindex.File && signaturepolicy.IsRegistries(path) {
+			if resolved, err := index.Follow(path); err == nil && resolved.Entry.Kind == osindex.File && signaturepolicy.IsRegistries(path) {
 				at[path] = resolved.Path
 			}
 		}
 	}
 	for path, place := range at {
-		if content, kept := p.Index.Content(place); kept {
+		if content, kept := index.Content(place); kept {
 			files[path] = content
 			delete(at, path)
 		}
@@ -153,7 +157,7 @@ func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, 
 	if err != nil {
 		return nil, err
 	}
-	contents, err := r.options.Files.ReadFiles(ctx, image, p.Index, slices.Sorted(maps.Values(at)))
+	contents, err := r.options.Files.ReadFiles(ctx, image, index, slices.Sorted(maps.Values(at)))
 	if err != nil {
 		return nil, fmt.Errorf("reading what the OS image %q says of signatures: %w", p.Image, err)
 	}

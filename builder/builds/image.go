@@ -202,7 +202,7 @@ func (b *building) describe(ctx context.Context) error {
 		return err
 	}
 	if !b.record.Inputs.HasContent() {
-		return b.Describe(nil, preflight.BuildInputs{})
+		return b.Describe(ctx, nil, preflight.BuildInputs{})
 	}
 	sources, err := b.options.Checker.Sources(ctx, b.config)
 	if err != nil {
@@ -212,7 +212,7 @@ func (b *building) describe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.Describe(sources, inputs)
+	return b.Describe(ctx, sources, inputs)
 }
 
 // append puts the configuration on the content.

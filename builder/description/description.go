@@ -46,8 +46,9 @@ type Request struct {
 type Platform struct {
 	// Architecture is never NoArch.
 	Architecture mcfgv1.ContainerfileArch
-	// Index is what the base image has on this architecture.
-	Index *osindex.Index
+	// Open is what the base image has on this architecture. It is called once, and nothing of it is
+	// kept.
+	Open func() (*osindex.Index, error)
 }
 
 // Description is an image, said exactly.
@@ -84,8 +85,8 @@ type PlatformDescription struct {
 
 // Describe says which image the request means. Errors are Terminal (internal/fault) with the reason
 // of a condition: InvalidContainerfile, or InvalidMachineConfig for what the configuration asks for
-// and this base image cannot have. All that is wrong is joined, each part with object, place and
-// fix.
+// and this base image cannot have, or what opening the base image says. All that is wrong is
+// joined, each part with object, place and fix.
 func Describe(request Request) (*Description, error) {
 	if len(request.Platforms) == 0 {
 		return nil, errors.New("describing an image: no architecture is given")
@@ -93,7 +94,11 @@ func Describe(request Request) (*Description, error) {
 	d := &Description{request: request}
 	var errs []error
 	for _, platform := range request.Platforms {
-		described, err := d.describe(platform)
+		index, err := platform.Open()
+		if err != nil {
+			return nil, err
+		}
+		described, err := d.describe(platform.Architecture, index)
 		d.Platforms = append(d.Platforms, described)
 		errs = append(errs, err)
 	}
@@ -104,13 +109,13 @@ func Describe(request Request) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Inputs, d.Keys = inputs, inputs.Keys()
+	d.Inputs, d.Keys, d.request.Platforms = inputs, inputs.Keys(), nil
 	return d, nil
 }
 
-func (d *Description) describe(platform Platform) (PlatformDescription, error) {
-	p := PlatformDescription{Architecture: platform.Architecture, packageManager: packageManager(platform.Index)}
-	p.Source, _ = containerfiles.Select(d.request.Sources, platform.Architecture)
+func (d *Description) describe(arch mcfgv1.ContainerfileArch, index *osindex.Index) (PlatformDescription, error) {
+	p := PlatformDescription{Architecture: arch, packageManager: packageManager(index)}
+	p.Source, _ = containerfiles.Select(d.request.Sources, arch)
 	failed := p.content(&d.request)
 	// Where content is built first, it may bring accounts and units that the configuration is
 	// about.
@@ -119,7 +124,7 @@ func (d *Description) describe(platform Platform) (PlatformDescription, error) {
 		split = layer.Provisional
 	}
 	var err error
-	if p.Layer, err = split(d.request.Config, platform.Index); err != nil {
+	if p.Layer, err = split(d.request.Config, index); err != nil {
 		err = fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
 	return p, fault.Join(err, failed)

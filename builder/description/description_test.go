@@ -25,6 +25,12 @@ var (
 )
 
 // index is that of an image with these paths: "path" is an empty file, "path -> target" a link.
+// opened gives an index of paths.
+func opened(t *testing.T, paths ...string) func() (*osindex.Index, error) {
+	t.Helper()
+	return func() (*osindex.Index, error) { return index(t, paths...), nil }
+}
+
 func index(t *testing.T, paths ...string) *osindex.Index {
 	t.Helper()
 	var layer bytes.Buffer
@@ -64,8 +70,8 @@ func source(arch mcfgv1.ContainerfileArch, text string, context ...string) conta
 
 func TestDescribeInputs(t *testing.T) {
 	t.Parallel()
-	amd64 := description.Platform{Architecture: mcfgv1.Amd64, Index: index(t, "usr/bin/rpm-ostree", "opt -> var/opt")}
-	arm64 := description.Platform{Architecture: mcfgv1.Arm64, Index: index(t, "usr/bin/dnf")}
+	amd64 := description.Platform{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "opt -> var/opt")}
+	arm64 := description.Platform{Architecture: mcfgv1.Arm64, Open: opened(t, "usr/bin/dnf")}
 	tests := map[string]struct {
 		request           description.Request
 		wantConfig        []string
@@ -146,8 +152,8 @@ func TestDescribeInputs(t *testing.T) {
 
 func TestDescribeErrors(t *testing.T) {
 	t.Parallel()
-	amd64 := []description.Platform{{Architecture: mcfgv1.Amd64, Index: index(t, "usr/bin/rpm-ostree", "etc/dir/file")}}
-	bare := []description.Platform{{Architecture: mcfgv1.Amd64, Index: &osindex.Index{}}}
+	amd64 := []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "etc/dir/file")}}
+	bare := []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t)}}
 	usbguard := mcfgv1.MachineConfigSpec{Extensions: []string{"usbguard"}}
 	tests := map[string]struct {
 		request    description.Request
@@ -207,7 +213,7 @@ func TestRenderUsesThePackageManagerOfTheBase(t *testing.T) {
 	} {
 		d, err := description.Describe(description.Request{
 			Config: config(t, mcfgv1.MachineConfigSpec{Extensions: []string{"usbguard"}}), Base: base, Extensions: extensions,
-			Platforms: []description.Platform{{Architecture: mcfgv1.Amd64, Index: index(t, paths...)}},
+			Platforms: []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, paths...)}},
 		})
 		require.NoError(t, err)
 		rendered, err := d.Render(&d.Platforms[0], "", map[string]string{"os": "mine"})

@@ -29,9 +29,9 @@ import (
 // Describe says again which image is wanted, from what it is made of now. If that has another key,
 // someone has changed something, or this program means something else by it than the one before:
 // the image would not be what its tag says.
-func (o *Order) Describe(sources []containerfiles.Source, inputs preflight.BuildInputs) error {
+func (o *Order) Describe(ctx context.Context, sources []containerfiles.Source, inputs preflight.BuildInputs) error {
 	described, err := description.Describe(description.Request{
-		Config: o.Configuration, Base: o.Base.Image, Extensions: o.Extensions, Platforms: o.Base.Described(),
+		Config: o.Configuration, Base: o.Base.Image, Extensions: o.Extensions, Platforms: o.Base.Described(ctx),
 		IsChoice: o.Base.IsChoice, Sources: sources, BuildInputs: inputs.Items,
 	})
 	if err != nil {
@@ -86,8 +86,9 @@ func (m *Maker) request(o *Order, content string) registry.AppendRequest {
 // layersOnBase makes the configuration layer of each architecture for the base image, when it is
 // asked for.
 func (m *Maker) layersOnBase(o *Order) compose.LayerFunc {
-	return m.layers(o, func(_ context.Context, i int, _ v1.Image) (*layer.Plan, *osindex.Index, error) {
-		return o.Described.Platforms[i].Layer, o.Base.Platforms[i].Index, nil
+	return m.layers(o, func(ctx context.Context, i int, _ v1.Image) (*layer.Plan, *osindex.Index, error) {
+		index, err := o.Base.Platforms[i].Open(ctx)
+		return o.Described.Platforms[i].Layer, index, err
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 func TestWhatNodesPull(t *testing.T) {
@@ -18,7 +17,7 @@ func TestWhatNodesPull(t *testing.T) {
 	}
 	base := preflight.Base{Image: "base"}
 	for _, name := range []string{"amd64", "arm64"} {
-		base.Platforms = append(base.Platforms, preflight.Platform{Platform: v1.Platform{OS: "linux", Architecture: name}, Index: &osindex.Index{}})
+		base.Platforms = append(base.Platforms, preflight.Platform{Platform: v1.Platform{OS: "linux", Architecture: name}})
 	}
 	tests := map[string]struct {
 		platforms []registry.PlatformResult

@@ -37,17 +37,6 @@ type Base struct {
 	IsChoice bool
 }
 
-// bytes is about how much memory it takes.
-func (b *Base) bytes() int {
-	bytes := 1 << 10
-	for i := range b.Platforms {
-		if index := b.Platforms[i].Index; index != nil {
-			bytes += index.Bytes()
-		}
-	}
-	return bytes
-}
-
 // Below is what the image of a pool is made of, by digest: that of the only architecture which was
 // asked for, or the manifest list.
 func (b *Base) Below() string {
@@ -73,15 +62,18 @@ type Platform struct {
 	Platform v1.Platform
 	// Image is the image of this architecture alone, by digest.
 	Image string
-	// Index is what it has.
-	Index *osindex.Index
+	// Layers is the number of layers it has.
+	Layers int
+	// Open is what it has. That takes much memory: one is let go before the next is opened, and
+	// none is kept.
+	Open func(ctx context.Context) (*osindex.Index, error)
 }
 
-// Described is the base as a description takes it.
-func (b *Base) Described() []description.Platform {
+// Described is the base as a description takes it, while ctx lasts.
+func (b *Base) Described(ctx context.Context) []description.Platform {
 	out := make([]description.Platform, len(b.Platforms))
 	for i, p := range b.Platforms {
-		out[i] = description.Platform{Architecture: p.Architecture, Index: p.Index}
+		out[i] = description.Platform{Architecture: p.Architecture, Open: func() (*osindex.Index, error) { return p.Open(ctx) }}
 	}
 	return out
 }
@@ -89,8 +81,8 @@ func (b *Base) Described() []description.Platform {
 // Layers is the number of layers that the base image has for a platform; 0 where it has none.
 func (b *Base) Layers(platform v1.Platform) int {
 	for i := range b.Platforms {
-		if p := &b.Platforms[i]; p.Platform.Architecture == platform.Architecture && p.Index != nil {
-			return p.Index.Layers()
+		if p := &b.Platforms[i]; p.Platform.Architecture == platform.Architecture {
+			return p.Layers
 		}
 	}
 	return 0
@@ -296,21 +288,39 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	if config.Created.After(base.Created) {
 		base.Created = config.Created.Time
 	}
-	// An image that Layerwright made has the configuration of another time or pool on top. The new
-	// one takes its place, so nothing of it counts.
-	if image, err = registry.WithoutConfiguration(image); err != nil {
+	name, _, _ := strings.Cut(base.Image, "@")
+	added := Platform{
+		Architecture: mcfgv1.ContainerfileArch(arch), Image: name + "@" + digest.String(),
+		Platform: v1.Platform{OS: "linux", Architecture: config.Architecture, Variant: platform.Variant},
+	}
+	index, err := c.index(ctx, image, &added)
+	if err != nil {
 		return err
 	}
-	name, _, _ := strings.Cut(base.Image, "@")
+	added.Layers = index.Layers()
+	added.Open = func(ctx context.Context) (*osindex.Index, error) {
+		image, err := pull.Image(ctx, added.Image, added.Platform)
+		if err != nil {
+			return nil, err
+		}
+		return c.index(ctx, image, &added)
+	}
+	base.Platforms = append(base.Platforms, added)
+	return nil
+}
+
+// index reads what an image has. One that Layerwright made has the configuration of another time or
+// pool on top. The new one takes its place, so nothing of it counts.
+func (c *Checker) index(ctx context.Context, image v1.Image, p *Platform) (*osindex.Index, error) {
+	image, err := registry.WithoutConfiguration(image)
+	if err != nil {
+		return nil, err
+	}
 	index, err := c.options.Indexer.Index(ctx, image)
 	if err != nil {
-		return fmt.Errorf("reading what the image %q has for %s: %w", base.Image, arch, err)
+		return nil, fmt.Errorf("reading what the image %q has for %s: %w", p.Image, p.Architecture, err)
 	}
-	base.Platforms = append(base.Platforms, Platform{
-		Architecture: mcfgv1.ContainerfileArch(arch), Index: index, Image: name + "@" + digest.String(),
-		Platform: v1.Platform{OS: "linux", Architecture: config.Architecture, Variant: platform.Variant},
-	})
-	return nil
+	return index, nil
 }
 
 // labelOSTreeBootable marks what rpm-ostree can boot, bootc or not.

@@ -13,13 +13,12 @@ import (
 )
 
 // memory remembers good answers for a while. It holds nothing that could not be asked again. It is
-// by hand, because apimachinery's LRUExpireCache counts answers and does not weigh them.
+// by hand, because apimachinery's LRUExpireCache does not share questions.
 type memory[T any] struct {
 	clock clock.PassiveClock
 	ttl   time.Duration
-	// limit is how much is remembered, as weigh says it of each answer; nil weighs each as 1.
+	// limit is how many answers are remembered.
 	limit int
-	weigh func(T) int
 
 	flights singleflight.Group
 	mu      sync.Mutex
@@ -27,9 +26,8 @@ type memory[T any] struct {
 }
 
 type answer[T any] struct {
-	value  T
-	until  time.Time
-	weight int
+	value T
+	until time.Time
 }
 
 func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memory[T] {
@@ -76,17 +74,11 @@ func (m *memory[T]) ask(key string, ask func() (T, error)) (T, error) {
 	if err != nil {
 		return value, err
 	}
-	weight := 1
-	if m.weigh != nil {
-		weight = m.weigh(value)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.answers, key)
-	if weight <= m.limit {
-		m.makeRoom(weight)
-		m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key)), weight}
-	}
+	m.makeRoom()
+	m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key))}
 	return value, nil
 }
 
@@ -100,23 +92,20 @@ func (m *memory[T]) ttlOf(key string) time.Duration {
 }
 
 // makeRoom forgets what is out of date, and then the oldest, until there is room for an answer.
-func (m *memory[T]) makeRoom(weight int) {
-	now, total := m.clock.Now(), weight
+func (m *memory[T]) makeRoom() {
+	now := m.clock.Now()
 	for key, a := range m.answers {
 		if !now.Before(a.until) {
 			delete(m.answers, key)
-		} else {
-			total += a.weight
 		}
 	}
-	for total > m.limit {
+	for len(m.answers) >= m.limit {
 		oldest := ""
 		for key, a := range m.answers {
 			if oldest == "" || a.until.Before(m.answers[oldest].until) {
 				oldest = key
 			}
 		}
-		total -= m.answers[oldest].weight
 		delete(m.answers, oldest)
 	}
 }

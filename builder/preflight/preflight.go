@@ -65,23 +65,17 @@ func New(options Options) *Checker {
 	if options.TTL == 0 {
 		options.TTL = DefaultTTL
 	}
-	bases := newMemory[*Base](options.Clock, options.TTL, maxBases)
-	bases.weigh = (*Base).bytes
 	return &Checker{
 		Source:   &credentials.Source{Reader: options.Reader, Namespace: options.Namespace, Connect: options.Connect},
 		options:  options,
 		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
-		bases:    bases,
+		bases:    newMemory[*Base](options.Clock, options.TTL, maxResolved),
 		pushable: newMemory[bool](options.Clock, options.TTL, maxResolved),
 	}
 }
 
-// What is remembered at most: a number of images, and bytes of indexes, of which one of an
-// operating system takes 10 to 20 MiB.
-const (
-	maxResolved = 1024
-	maxBases    = 48 << 20
-)
+// maxResolved is how many images are remembered at most.
+const maxResolved = 1024
 
 // Request is what to check.
 type Request struct {
@@ -125,7 +119,7 @@ func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error)
 			i.resolveNamed(ctx)
 		}
 	}
-	i.describe(wrong)
+	i.describe(ctx, wrong)
 	if len(i.errs) == 0 {
 		return i.result, nil
 	}
@@ -201,7 +195,7 @@ func about(field string, err error) error { return fmt.Errorf("%s: %w", field, e
 
 // describe says which image is wanted. Without a base image only what is wrong with the
 // Containerfiles can be said.
-func (i *inspection) describe(wrong []error) {
+func (i *inspection) describe(ctx context.Context, wrong []error) {
 	if i.isIncomplete {
 		return
 	}
@@ -213,7 +207,7 @@ func (i *inspection) describe(wrong []error) {
 	i.result.Description, err = description.Describe(description.Request{
 		Config: i.request.Rendered, Sources: i.sources,
 		Base: i.result.Base.Image, Extensions: i.result.Extensions, BuildInputs: i.inputs.Items,
-		Platforms: i.result.Base.Described(), IsChoice: i.result.Base.IsChoice,
+		Platforms: i.result.Base.Described(ctx), IsChoice: i.result.Base.IsChoice,
 	})
 	i.fail(err)
 }

@@ -47,27 +47,6 @@ func TestMemory(t *testing.T) {
 	assert.Contains(t, m.answers, "9|", "what was asked for last is there")
 }
 
-func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
-	t.Parallel()
-	clock := clocktesting.NewFakePassiveClock(t0)
-	m := newMemory[int](clock, time.Hour, 10)
-	m.weigh = func(value int) int { return value }
-	get := func(key string, value int) {
-		clock.SetTime(clock.Now().Add(15 * time.Minute))
-		got, err := m.get(t.Context(), question{about: key}, func() (int, error) { return value, nil })
-		require.NoError(t, err)
-		require.Equal(t, value, got)
-	}
-	get("a", 4)
-	get("b", 4)
-	assert.Len(t, m.answers, 2)
-	get("c", 8)
-	assert.Len(t, m.answers, 1)
-	get("too large for all of it", 11)
-	assert.Len(t, m.answers, 1)
-	assert.Contains(t, m.answers, "c|")
-}
-
 func TestConcurrentQuestionsAreSharedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

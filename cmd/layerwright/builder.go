@@ -62,7 +62,7 @@ func addBuilder(options *controllerOptions) part {
 		} else if err != nil {
 			return fmt.Errorf("registering the metrics of builds: %w", err)
 		}
-		osImages := baseimage.New(baseimage.Options{CacheDir: options.baseImageCacheDir})
+		osImages := baseimage.New(baseimage.Options{CacheDir: options.baseImageCacheDir, MaxMemory: baseimage.MaxMemory})
 		settings := options.builder(builds, osImages)
 		if options.builderImage != "" {
 			if settings.Backends, err = options.backends(manager); err != nil {

@@ -17,7 +17,7 @@ func (p *Plan) Build(in Inputs) (*Layer, error) {
 	if len(p.Expected) > 0 {
 		return nil, fmt.Errorf("building a layer: the image below has to be built first, it brings %s", strings.Join(p.Expected, ", "))
 	}
-	b := assembly{tree: p.build.tree, in: in, entries: map[string]Entry{}, links: map[string][]string{}}
+	b := assembly{tree: p.build.tree, below: p.build.below, in: in, entries: map[string]Entry{}, links: map[string][]string{}}
 	record, err := p.build.record.encode(in.Remote)
 	if err != nil {
 		return nil, err
@@ -38,8 +38,9 @@ func (p *Plan) Build(in Inputs) (*Layer, error) {
 
 // assembly is a layer that is being built.
 type assembly struct {
-	tree *tree
-	in   Inputs
+	tree  *tree
+	below below
+	in    Inputs
 	// entries are by path without slashes at the ends.
 	entries map[string]Entry
 	// links are further names of files, by the file's path.
@@ -93,7 +94,7 @@ func (b *assembly) directory(dir string) Entry {
 	e := Entry{Path: dir, Type: DirectoryEntry, Mode: defaultDirMode}
 	if n, ok := b.tree.nodes["/"+dir]; ok {
 		e.Mode, e.UID, e.GID, e.Xattrs = n.mode, n.uid, n.gid, n.xattrs
-	} else if base, ok := b.tree.base.Lookup("/" + dir); ok && !b.tree.hidden(path.Dir("/"+dir)) {
+	} else if base := b.below.entries["/"+dir]; base.Kind != 0 && !b.tree.hidden(path.Dir("/"+dir)) {
 		e.Mode, e.UID, e.GID, e.Xattrs = base.Mode, base.UID, base.GID, base.Xattrs
 	}
 	return e
@@ -105,11 +106,11 @@ func (b *assembly) read(n *node) (body, error) {
 	if err != nil || n.content.base == "" {
 		return data, located(n, err)
 	}
-	before, ok := b.tree.base.Content(n.content.base)
+	before, ok := b.below.contents[n.content.base]
 	if !ok {
 		before, ok = b.in.Base[n.content.base]
 	}
-	if entry, _ := b.tree.base.Lookup(n.content.base); !ok && entry.Size > 0 {
+	if !ok && b.below.entries[n.content.base].Size > 0 {
 		return nil, located(n, fmt.Errorf("the content of %s in the image below was not read", n.content.base))
 	}
 	return append(bodyOf(before), data...), nil

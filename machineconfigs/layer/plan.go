@@ -1,5 +1,11 @@
 package layer
 
+import (
+	"path"
+
+	"github.com/layerwright/layerwright/osimage/osindex"
+)
+
 // Version is part of what decides the bytes of a layer: it grows when the same Items over the same
 // image give other bytes. Keys over Items have to include it.
 const Version = 1
@@ -30,6 +36,41 @@ type Plan struct {
 type builder struct {
 	tree   *tree
 	record record
+	// below is what Build reads of the image below.
+	below below
+}
+
+// below is a part of an index, which is not kept as a whole.
+type below struct {
+	entries  map[string]osindex.Entry
+	contents map[string][]byte
+}
+
+// newBelow takes from an index what is on the way to paths, and what nodes append to.
+func newBelow(base *osindex.Index, nodes map[string]*node, paths ...string) below {
+	b := below{entries: map[string]osindex.Entry{}, contents: map[string][]byte{}}
+	add := func(at string) (isNew bool) {
+		if _, has := b.entries[at]; has {
+			return false
+		}
+		b.entries[at], _ = base.Lookup(at)
+		return true
+	}
+	for at, n := range nodes {
+		paths = append(paths, at)
+		if n.content.base != "" {
+			add(n.content.base)
+			if content, ok := base.Content(n.content.base); ok {
+				b.contents[n.content.base] = content
+			}
+		}
+	}
+	for _, at := range paths {
+		for dir := path.Dir(at); dir != "/" && add(dir); {
+			dir = path.Dir(dir)
+		}
+	}
+	return b
 }
 
 // Item is one thing that goes into the image.

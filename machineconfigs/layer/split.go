@@ -93,7 +93,8 @@ func (s *splitter) finish() *Plan {
 	p.Expected = slices.Compact(p.Expected)
 	s.record.sort()
 	s.record.digest = itemsDigest(p.Items)
-	p.build = &builder{tree: s.tree, record: s.record}
+	p.build = &builder{tree: s.tree, record: s.record, below: newBelow(s.base, s.tree.nodes, s.record.at)}
+	s.tree.base = nil // it takes much memory, and a plan lives longer
 	return p
 }
 

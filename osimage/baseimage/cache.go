@@ -41,18 +41,20 @@ func (c cache) file(key, suffix string) string {
 }
 
 // longest finds the index of most layers, and their number; an empty index if none is known. An
-// index that is damaged, or of another version, is removed: it will be made again.
-func (c cache) longest(log logr.Logger, keys []string) (*osindex.Index, int) {
-	if c.dir == "" {
-		return &osindex.Index{}, 0
-	}
-	for n := len(keys); n > 0; n-- {
-		x, err := c.load(keys[n-1], n)
+// index that is damaged, or of another version, is removed: it will be made again. What is returned
+// asks room for memory.
+func (c cache) longest(log logr.Logger, keys []string, room osindex.Room) (*osindex.Index, int, error) {
+	for n := len(keys); n > 0 && c.dir != ""; n-- {
+		x, err := c.load(keys[n-1], n, room)
 		if err == nil {
-			return x, n
+			return x, n, nil
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		var full *osindex.RoomError
+		if errors.As(err, &full) {
+			return nil, 0, full.Err
 		}
 		log.Error(err, "Cached index not usable", "file", c.path(keys[n-1]))
 		var format *osindex.FormatError
@@ -60,26 +62,31 @@ func (c cache) longest(log logr.Logger, keys []string) (*osindex.Index, int) {
 			_ = os.Remove(c.path(keys[n-1]))
 		}
 	}
-	return &osindex.Index{}, 0
+	return osindex.New(room), 0, nil
 }
 
-func (c cache) load(key string, layers int) (*osindex.Index, error) {
+func (c cache) load(key string, layers int, room osindex.Room) (*osindex.Index, error) {
 	path := c.path(key)
 	file, err := os.Open(path) //nolint:gosec // the name is made of a digest
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	x, err := osindex.Decode(bufio.NewReader(file))
+	x, err := osindex.DecodeIn(bufio.NewReader(file), room)
 	if err != nil {
 		return nil, err
 	}
 	if x.Layers() != layers {
 		return nil, &osindex.FormatError{Problem: fmt.Sprintf("it is of %d layers instead of %d", x.Layers(), layers)}
 	}
-	now := c.clock.Now()
-	_ = os.Chtimes(path, now, now) // it is in use; if that can't be said, it goes a little earlier
+	c.touch(path)
 	return x, nil
+}
+
+// touch says that a file is in use; if that can't be said, it goes a little earlier.
+func (c cache) touch(path string) {
+	now := c.clock.Now()
+	_ = os.Chtimes(path, now, now)
 }
 
 // store adds an index, and removes those that were not used for longest.

@@ -3,6 +3,7 @@ package baseimage
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,6 +40,9 @@ type Options struct {
 	// MaxFileBytes is the size of the biggest file that ReadFiles reads; 1 MiB where it is not
 	// positive.
 	MaxFileBytes int64
+	// MaxMemory is about how much memory all indexes may take that anyone holds, in bytes; without
+	// a limit where it is not positive. [MaxMemory] is what a controller has for them.
+	MaxMemory int
 	// Progress is told what is being read, if it is set. It is called while reading, so it must be
 	// quick; calls for different images may come at the same time.
 	Progress ProgressFunc
@@ -66,6 +70,8 @@ type Loader struct {
 	cache   cache
 	flights singleflight.Group
 	turns   *turns.Turns
+	// memory is that of all indexes.
+	memory *budget
 }
 
 // New returns a loader. Nothing is made or read before it is needed.
@@ -76,6 +82,9 @@ func New(options Options) *Loader {
 	if options.MaxFileBytes <= 0 {
 		options.MaxFileBytes = defaultMaxFileBytes
 	}
+	if options.MaxMemory <= 0 {
+		options.MaxMemory = math.MaxInt
+	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
@@ -83,6 +92,7 @@ func New(options Options) *Loader {
 		options: options,
 		cache:   cache{dir: options.CacheDir, max: options.MaxCached, clock: options.Clock},
 		turns:   turns.New(atOnce, options.Clock),
+		memory:  newBudget(options.MaxMemory),
 	}
 }
 
@@ -97,6 +107,10 @@ func New(options Options) *Loader {
 //
 // A few images are read at a time, and one of each registry. Others get a [turns.WaitError], as
 // does who shares a reading that takes long.
+//
+// All indexes that anyone holds have one budget of memory. Who holds one should let it go before
+// asking for another: while others hold all there is, Index waits for it, and at last returns an
+// error.
 //
 // When ctx ends, Index returns at once. Requests of a remote image should end with it too: give it
 // remote.WithContext. Errors: [fault.Terminal] for an image that does not exist, may not be pulled,
@@ -117,12 +131,20 @@ func (l *Loader) Index(ctx context.Context, image v1.Image) (*osindex.Index, err
 	return x, nil
 }
 
-// index takes from the cache what it has, and applies the layers that are missing.
-func (l *Loader) index(ctx context.Context, p *parts) (*osindex.Index, error) {
+// index takes from the cache what it has, and applies the layers that are missing. Memory is taken
+// before it is used, for decoding too.
+func (l *Loader) index(ctx context.Context, p *parts) (x *osindex.Index, err error) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("image", p.name)
-	x, known := l.cache.longest(log, p.keys)
-	if known == len(p.layers) {
+	key := p.keys[len(p.keys)-1]
+	if x = l.memory.known(key); x != nil {
+		l.cache.touch(l.cache.path(key))
 		return x, nil
+	}
+	memory := l.memory.grant(ctx)
+	defer func() { memory.end(key, x) }()
+	x, known, err := l.cache.longest(log, p.keys, memory.take)
+	if err != nil || known == len(p.layers) {
+		return x, err
 	}
 	ctx, end, err := l.turns.Take(ctx, p.registry, p.image)
 	if err != nil {
@@ -139,7 +161,7 @@ func (l *Loader) index(ctx context.Context, p *parts) (*osindex.Index, error) {
 			_ = l.cache.store(p.keys[number], x) // only the next try misses it
 		}
 	}
-	if err := l.cache.store(p.keys[len(p.keys)-1], x); err != nil {
+	if err := l.cache.store(key, x); err != nil {
 		log.Error(err, "Index not cached")
 	}
 	return x, nil

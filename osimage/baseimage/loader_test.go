@@ -121,7 +121,7 @@ func TestIndexReplacesADamagedCache(t *testing.T) {
 			require.NoError(t, err)
 
 			damage(t, path)
-			x, err := loader.Index(t.Context(), image)
+			x, err := baseimage.New(baseimage.Options{CacheDir: dir}).Index(t.Context(), image) // it knows nothing else
 			require.NoError(t, err)
 			require.Equal(t, encoded(t, want), encoded(t, x))
 			require.Equal(t, "2 2 2 2", s.counts(t, image))
@@ -198,6 +198,7 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	require.NoFileExists(t, left)
 	require.FileExists(t, mine)
 	require.Len(t, names(t, dir), 3)
+	loader = baseimage.New(baseimage.Options{CacheDir: dir, MaxCached: 2, Clock: clock}) // it knows what is in the folder
 	use("a")
 	require.Equal(t, "1", s.counts(t, images["a"]))
 	use("b")

@@ -15,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 const (
@@ -24,6 +25,11 @@ const (
 	// maxWindow bounds the memory that a zstd layer asks for. The compressors of container tools
 	// stay below it.
 	maxWindow = 32 << 20
+	// A layer may unpack to maxUnpacked and unpacksTo times its size, and never to more than
+	// mostUnpacked. Those of operating systems unpack to two or three times their size.
+	maxUnpacked  = 2 << 30
+	unpacksTo    = 100
+	mostUnpacked = 32 << 30
 )
 
 // stream gives a layer, uncompressed, to a function that may stop reading where it likes. Then the
@@ -50,7 +56,23 @@ type stream struct {
 	plain  io.Reader
 	sum    hash.Hash // of what was read of plain
 	want   v1.Hash
-	ends   []func()
+	// left is how many bytes of plain may follow.
+	left     int64
+	tooLarge *unpackedError
+	ends     []func()
+}
+
+// unpackedError says that a layer unpacks to more than one of its size may.
+type unpackedError struct{ limit int64 }
+
+// Error names the limit.
+func (e *unpackedError) Error() string {
+	return fmt.Sprintf("it unpacks to more than %d MiB, which is too much for its size: use an image with another layer", e.limit>>20)
+}
+
+// unpackedLimit is what a layer of a size may unpack to.
+func unpackedLimit(size int64) int64 {
+	return min(maxUnpacked+min(max(size, 0), mostUnpacked)*unpacksTo, mostUnpacked)
 }
 
 func (l *Loader) openLayer(ctx context.Context, p *parts, number int) (*stream, error) {
@@ -59,7 +81,8 @@ func (l *Loader) openLayer(ctx context.Context, p *parts, number int) (*stream, 
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{want: p.diffIDs[number]}
+	limit := unpackedLimit(p.sizes[number])
+	s := &stream{want: p.diffIDs[number], left: limit, tooLarge: &unpackedError{limit}}
 	s.ends = append(s.ends, func() { _ = raw.Close() })
 	// A body whose sender has fallen silent ends when it is closed.
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -83,6 +106,9 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 	n, err := s.plain.Read(b)
 	s.sum.Write(b[:n]) // never fails
+	if s.left -= int64(n); s.left < 0 {
+		return 0, s.tooLarge
+	}
 	return n, err
 }
 
@@ -134,8 +160,13 @@ func (s *stream) explain(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	var big *TooLargeError
-	if errors.As(err, &big) {
+	var unpacked *unpackedError
+	if errors.As(err, &big) || errors.As(err, &unpacked) {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	var full *osindex.RoomError
+	if errors.As(err, &full) {
+		return full.Err
 	}
 	if _, transfer := io.Copy(io.Discard, s.source); transfer != nil {
 		if !errors.Is(err, transfer) {

@@ -45,7 +45,11 @@ func (e *FormatError) Unwrap() error { return e.Err }
 // Decode reads an index that Encode wrote. Anything else is a [FormatError]: other data, another
 // version, a damaged or cut-off copy. It reads all of r and takes no more memory than an index
 // within the limits needs, whatever r says. More layers can be applied to the result.
-func Decode(r io.Reader) (*Index, error) {
+func Decode(r io.Reader) (*Index, error) { return DecodeIn(r, nil) }
+
+// DecodeIn is Decode that asks room for memory before it is used, unless that is nil. So does the
+// result. What room says is in a [RoomError].
+func DecodeIn(r io.Reader, room Room) (*Index, error) {
 	head := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, &FormatError{Problem: "no header", Err: err}
@@ -59,7 +63,7 @@ func Decode(r io.Reader) (*Index, error) {
 		return nil, &FormatError{Problem: "not readable", Err: err}
 	}
 	defer unpacker.Close()
-	d := &decoder{r: bufio.NewReader(io.LimitReader(unpacker, maxEncoded))}
+	d := &decoder{r: bufio.NewReader(io.LimitReader(unpacker, maxEncoded)), into: New(room)}
 	x, err := d.index()
 	if err != nil {
 		return nil, err
@@ -72,9 +76,11 @@ func Decode(r io.Reader) (*Index, error) {
 
 // decoder reads numbers and strings. After the first error all it reads is empty.
 type decoder struct {
-	r    *bufio.Reader
-	read int // bytes of text
-	err  error
+	r     *bufio.Reader
+	into  *Index
+	read  int // bytes of text
+	nodes int // bytes of nodes
+	err   error
 }
 
 func (d *decoder) fail(problem string, err error) {
@@ -113,7 +119,9 @@ func (d *decoder) int() int {
 
 // text reads at most limit bytes. What it takes before it knows that they are there is little.
 func (d *decoder) text(limit int) []byte {
-	text := make([]byte, d.uint(min(limit, maxText-d.read)))
+	length := d.uint(min(limit, maxText-d.read))
+	d.need(length)
+	text := make([]byte, length)
 	d.read += len(text)
 	if _, err := io.ReadFull(d.r, text); err != nil {
 		d.fail("it ends early", err)
@@ -122,12 +130,20 @@ func (d *decoder) text(limit int) []byte {
 	return text
 }
 
+// need makes sure that there is room for more text.
+func (d *decoder) need(length int) {
+	if err := d.into.need(d.nodes + d.read + length); err != nil {
+		d.fail("there is no room for it", err)
+	}
+}
+
 // maxFileSize is the size of a file that no file system exceeds.
 const maxFileSize = 1<<63 - 1
 
 // index reads all columns.
 func (d *decoder) index() (*Index, error) {
-	x := &Index{layers: d.uint(MaxLayers)}
+	x := d.into
+	x.layers = d.uint(MaxLayers)
 	nodes := d.tree(d.attributes(x))
 	if len(nodes) > 1 && x.layers == 0 {
 		d.fail("paths without a layer", nil)
@@ -194,6 +210,8 @@ func (d *decoder) tree(all []*attrs) []*node {
 		d.fail("it has no root", nil)
 		return nil
 	}
+	d.nodes = count * nodeBytes
+	d.need(0)
 	var nodes []*node
 	for range count {
 		n := &node{attrs: all[d.uint(len(all)-1)]}
@@ -227,6 +245,7 @@ func (d *decoder) names(nodes []*node, depth int) []*node {
 	if below == 0 {
 		return rest
 	}
+	d.nodes += moreBytes
 	n.more = &more{below: make([]*node, 0, min(below, 1024))}
 	for range below {
 		if d.err != nil || len(rest) == 0 {
@@ -247,6 +266,7 @@ func (d *decoder) names(nodes []*node, depth int) []*node {
 func (d *decoder) more(x *Index, n *node) {
 	switch n.kind() {
 	case Symlink:
+		d.nodes += moreBytes
 		n.more = &more{target: string(d.text(MaxPathBytes))}
 		if n.more.target == "" {
 			d.fail("a symbolic link without a target", nil)

@@ -93,6 +93,42 @@ type Index struct {
 	paths  int
 	bytes  int // that the nodes take
 	kept   int
+
+	room    Room
+	granted int
+}
+
+// Room grants memory before it is used, a number of bytes more each time, or says why there is
+// none. It may wait.
+type Room func(bytes int) error
+
+// RoomError says that there is no room for more of an index.
+type RoomError struct {
+	// Err is what Room said.
+	Err error
+}
+
+// Error is what Room said.
+func (e *RoomError) Error() string { return e.Err.Error() }
+
+// Unwrap is what Room said.
+func (e *RoomError) Unwrap() error { return e.Err }
+
+// roomStep is how much is asked for at once, in bytes.
+const roomStep = 2 << 20
+
+// New is an index of an image without layers that asks room for memory.
+func New(room Room) *Index { return &Index{room: room} }
+
+// need makes sure that there is room for a number of bytes altogether.
+func (x *Index) need(bytes int) error {
+	for x.room != nil && bytes > x.granted {
+		if err := x.room(roomStep); err != nil {
+			return &RoomError{err}
+		}
+		x.granted += roomStep
+	}
+	return nil
 }
 
 // Apply lays the next layer, an uncompressed tar stream, over what is there, with whiteouts. It

@@ -215,7 +215,7 @@ func (l *layer) spend(bytes int) error {
 	if l.bytes += bytes; l.bytes+l.index.bytes > MaxBytes {
 		return errTooLarge
 	}
-	return nil
+	return l.index.need(l.bytes + l.kept + l.index.Bytes())
 }
 
 var errTooLarge = fmt.Errorf("the image's paths take more than %d MiB of memory, with the targets of its links: use an image with fewer or shorter ones",

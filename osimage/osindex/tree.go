@@ -17,6 +17,8 @@ type node struct {
 	size  int64
 	layer int32
 	flags flags
+	// late is how many of the nodes below are at the end because they came late.
+	late uint16
 }
 
 // more is what few nodes have.
@@ -86,21 +88,32 @@ func (n *node) cost() int {
 	return bytes
 }
 
+// children are the nodes directly below, sorted by name.
 func (n *node) children() []*node {
 	if n.more == nil {
 		return nil
 	}
+	n.settle()
 	return n.more.below
 }
 
-// find is the place of a name among the children.
+// find is the place of a name among the nodes below. Those that came late are sorted apart.
 func (n *node) find(name string) (int, bool) {
-	below := n.children()
-	// Archives are mostly sorted, so a new name mostly comes last.
-	if len(below) == 0 || below[len(below)-1].name < name {
-		return len(below), false
+	if n.more == nil {
+		return 0, false
 	}
-	return slices.BinarySearchFunc(below, name, func(child *node, name string) int { return strings.Compare(child.name, name) })
+	below := n.more.below
+	early := len(below) - int(n.late)
+	// Archives are mostly sorted, so a new name mostly comes last.
+	if n.late == 0 && (early == 0 || below[early-1].name < name) {
+		return early, false
+	}
+	compare := func(child *node, name string) int { return strings.Compare(child.name, name) }
+	if i, ok := slices.BinarySearchFunc(below[:early], name, compare); ok {
+		return i, true
+	}
+	i, ok := slices.BinarySearchFunc(below[early:], name, compare)
+	return early + i, ok
 }
 
 // child is nil if there is none.
@@ -110,6 +123,10 @@ func (n *node) child(name string) *node {
 	}
 	return nil
 }
+
+// maxLate is how many nodes are sorted apart before they go where they belong. Each that came late
+// would otherwise move all behind it, which takes minutes for names in descending order.
+const maxLate = 1 << 10
 
 // put adds a child, or replaces the one of its name.
 func (n *node) put(child *node) {
@@ -121,7 +138,35 @@ func (n *node) put(child *node) {
 	if n.more == nil {
 		n.more = &more{}
 	}
+	isLast := n.late == 0 && (i == 0 && len(n.more.below) == 0 || i == len(n.more.below) && n.more.below[i-1].name < child.name)
 	n.more.below = slices.Insert(n.more.below, i, child)
+	if isLast {
+		return
+	}
+	if n.late++; n.late == maxLate {
+		n.settle()
+	}
+}
+
+// settle moves nodes that came late to where they belong.
+func (n *node) settle() {
+	if n.late == 0 {
+		return
+	}
+	below := n.more.below
+	early, at := len(below)-int(n.late), len(below)
+	late := slices.Clone(below[early:])
+	for len(late) > 0 {
+		at--
+		if last := len(late) - 1; early > 0 && below[early-1].name > late[last].name {
+			early--
+			below[at] = below[early]
+		} else {
+			below[at] = late[last]
+			late = late[:last]
+		}
+	}
+	n.late = 0
 }
 
 // each visits the node and all below it, parents first, names in order.

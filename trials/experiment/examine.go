@@ -59,7 +59,11 @@ func commonPlatform(a, b *preflight.Base) (preflight.Platform, preflight.Platfor
 
 // os opens the images of one side for one architecture.
 func (e *experiment) os(ctx context.Context, side *side, p preflight.Platform) (trial.OS, error) {
-	os := trial.OS{Reference: side.base.Image, Index: p.Index, HasExtensions: side.config.ExtensionsImage != ""}
+	os := trial.OS{Reference: side.base.Image, HasExtensions: side.config.ExtensionsImage != ""}
+	var err error
+	if os.Index, err = p.Open(ctx); err != nil {
+		return os, err
+	}
 	image, err := e.credentials.Pull.Image(ctx, side.base.Image, p.Platform)
 	if err != nil {
 		return os, err

@@ -167,7 +167,7 @@ func (e *experiment) sideOf(ctx context.Context, config *machineconfigs.Config) 
 		return nil, err
 	}
 	out.described, out.problem = description.Describe(description.Request{
-		Config: config, Sources: out.sources, Base: out.base.Image, Extensions: out.extensions, Platforms: out.base.Described(), IsChoice: out.base.IsChoice,
+		Config: config, Sources: out.sources, Base: out.base.Image, Extensions: out.extensions, Platforms: out.base.Described(ctx), IsChoice: out.base.IsChoice,
 		BuildInputs: out.inputs.Items,
 	})
 	if fault.IsTransient(out.problem) {

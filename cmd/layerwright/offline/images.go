@@ -236,7 +236,7 @@ func (b *baseImage) choose(wanted []mcfgv1.ContainerfileArch) error {
 func (b *baseImage) described() []description.Platform {
 	platforms := make([]description.Platform, len(b.platforms))
 	for i, p := range b.platforms {
-		platforms[i] = description.Platform{Architecture: p.arch, Index: p.index}
+		platforms[i] = description.Platform{Architecture: p.arch, Open: func() (*osindex.Index, error) { return p.index, nil }}
 	}
 	return platforms
 }
