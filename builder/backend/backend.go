@@ -109,8 +109,8 @@ type State struct {
 	// Related are the names of the ConfigMaps that exist for the build, and Namespace is theirs.
 	Related   []string
 	Namespace string
-	// IsIncomplete means that one of them is gone, and that nothing goes on until Ensure has made it
-	// again.
+	// IsIncomplete means that one of them is gone, and that nothing goes on until Ensure has made
+	// it again.
 	IsIncomplete bool
 	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty
 	// too: each has its own in Architectures, and whoever asked for them joins them under PushSpec.

@@ -493,7 +493,8 @@ func TestMissingMountIsNamed(t *testing.T) {
 	assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: `secret "push" is not in namespace "layerwright"`}, state.Failure)
 }
 
-// TestDeletedConfigMapIsMadeAgain has a ConfigMap of the build deleted before its pod has mounted it.
+// TestDeletedConfigMapIsMadeAgain has a ConfigMap of the build deleted before its pod has mounted
+// it.
 func TestDeletedConfigMapIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, inputs()...)

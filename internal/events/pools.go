@@ -61,7 +61,8 @@ func RenderDegraded(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }
 
-// PoliciesMissing means that admission policies are not enforced, with the message of the condition.
+// PoliciesMissing means that admission policies are not enforced, with the message of the
+// condition.
 func PoliciesMissing(message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonPoliciesMissing, actionCheck, message}
 }
