@@ -177,7 +177,7 @@ func TestIncompleteBuildIsCompleted(t *testing.T) {
 	b := w.builder(use)
 	w.fourRounds(b)
 	assert.Equal(t, 2, ensured, "made, and made whole")
-	assert.Equal(t, "False Preparing a ConfigMap was deleted", text(w.builds()[0].Status.Conditions, status.Ready))
+	assert.Equal(t, "Unknown Prepared a ConfigMap was deleted", text(w.builds()[0].Status.Conditions, status.Ready))
 }
 
 func TestConfigurationIsAppendedToContent(t *testing.T) {
