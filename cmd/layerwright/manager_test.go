@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -379,7 +380,7 @@ func TestNewSchemeHasOnlyUsedKinds(t *testing.T) {
 	scheme, err := newScheme()
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []schema.GroupVersion{
-		corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
+		admissionv1.SchemeGroupVersion, corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
 		mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion, operatorv1.GroupVersion,
 		{Group: "tekton.dev", Version: "v1"},
 	}, scheme.PrioritizedVersionsAllGroups())

@@ -48,15 +48,25 @@ func newStandIn(t *testing.T) *standIn {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(t, w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3"})
 	})
-	// Discovery, of the one kind whose scope the cache asks for before it starts.
+	// Discovery, of the kinds whose scope the cache asks for before it starts.
 	mux.HandleFunc("GET /api", func(w http.ResponseWriter, _ *http.Request) {
 		reply(t, w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	})
 	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) {
-		batch := metav1.GroupVersionForDiscovery{GroupVersion: "batch/v1", Version: "v1"}
-		reply(t, w, http.StatusOK, metav1.APIGroupList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
-			Groups:   []metav1.APIGroup{{Name: "batch", Versions: []metav1.GroupVersionForDiscovery{batch}, PreferredVersion: batch}},
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for _, name := range []string{"batch", "admissionregistration.k8s.io"} {
+			version := metav1.GroupVersionForDiscovery{GroupVersion: name + "/v1", Version: "v1"}
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version})
+		}
+		reply(t, w, http.StatusOK, list)
+	})
+	mux.HandleFunc("GET /apis/admissionregistration.k8s.io/v1", func(w http.ResponseWriter, _ *http.Request) {
+		reply(t, w, http.StatusOK, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "admissionregistration.k8s.io/v1",
+			APIResources: []metav1.APIResource{
+				{Name: "validatingadmissionpolicies", SingularName: "validatingadmissionpolicy", Kind: "ValidatingAdmissionPolicy"},
+				{Name: "validatingadmissionpolicybindings", SingularName: "validatingadmissionpolicybinding", Kind: "ValidatingAdmissionPolicyBinding"},
+			},
 		})
 	})
 	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) {
