@@ -294,7 +294,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
-			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"create", "patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"create", "delete", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
 		},
 		{"ClusterRole", "layerwright-boot-images"}: {

@@ -26,6 +26,8 @@ func TestPoolReportsItsRolloutCost(t *testing.T) {
 		UnknownMachineCount: 2, PullBytes: new(int64(2e7)), Summary: "nodes: 2 not known yet; a node pulls at most 20 MB",
 	}, w.pool().Status.Rollout.Cost)
 	w.reconcile() // both stage
+	w.clock.SetTime(t0.Add(10 * time.Minute))
+	w.reconcile() // their agents don't answer
 	version := w.pool().ResourceVersion
 	w.clock.SetTime(t0.Add(time.Hour))
 	w.reconcile()

@@ -37,7 +37,7 @@ type budget struct {
 	// open are the readers that may take more, the oldest first. It waits longer than the others,
 	// so that one of them comes to its end.
 	open []*grant
-	// freed is closed, and another one made, when something is given back.
+	// freed is closed when something is given back; nil while no one waits for it.
 	freed chan struct{}
 	// recent are the last indexes that were used, the newest first.
 	recent []used
@@ -57,7 +57,7 @@ type grant struct {
 	held int
 }
 
-func newBudget(limit int) *budget { return &budget{limit: limit, freed: make(chan struct{})} }
+func newBudget(limit int) *budget { return &budget{limit: limit} }
 
 // grant begins a reading.
 func (b *budget) grant(ctx context.Context) *grant {
@@ -95,6 +95,9 @@ func (g *grant) try(bytes int) (freed chan struct{}, isOldest, ok bool) {
 	if g.taken+bytes > g.limit {
 		clear(g.recent)
 		g.recent = nil
+		if g.freed == nil {
+			g.freed = make(chan struct{})
+		}
 		return g.freed, g.open[0] == g, false
 	}
 	g.taken += bytes
@@ -123,8 +126,10 @@ func (b *budget) give(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken -= bytes
-	close(b.freed)
-	b.freed = make(chan struct{})
+	if b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
 }
 
 // known is an index that was used not long ago; nil where it is not in memory.
