@@ -161,9 +161,9 @@ func TestProblemsKeepTheLastStatus(t *testing.T) {
 		},
 		"names that are no DNS names": {
 			spoil: tags(func(w *world, good []streams.Tag) []streams.Tag {
-				return append(good, w.registry.addStream("Rhel_X", "1")...)
+				return append(good, w.registry.addStream("rhel_x", "1")...)
 			}),
-			want: map[string]string{"Ready": "False InvalidName", "Stalled": "InvalidName", "InvalidStreamNames": "InvalidName"}, message: `stream "Rhel_X"`,
+			want: map[string]string{"Ready": "False InvalidName", "Stalled": "InvalidName", "InvalidStreamNames": "InvalidName"}, message: `stream "rhel_x"`,
 		},
 		"digests of a wrong length": {
 			spoil: tags(func(_ *world, good []streams.Tag) []streams.Tag {

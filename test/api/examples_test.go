@@ -96,7 +96,7 @@ func flatten(path string, value any) map[string]any {
 func TestKustomizationApplies(t *testing.T) {
 	newServer(t)
 	// On Kubernetes one policy takes the place of a pod security level; OpenShift has other means.
-	for overlay, policies := range map[string]int{"kubernetes": 10, "openshift": 9} {
+	for overlay, policies := range map[string]int{"kubernetes": 14, "openshift": 13} {
 		t.Run(overlay, func(t *testing.T) {
 			built, err := exec.CommandContext(t.Context(), clustertest.Program(t, "kubectl"), "kustomize", install.Path(t, "deploy/overlays/"+overlay)).Output()
 			require.NoError(t, err)

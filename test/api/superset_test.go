@@ -22,17 +22,15 @@ var deliberate = map[string]string{
 	// The widened patterns.
 	`MachineOSConfig .spec.renderedImagePushSpec: rule differs: the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag.`: "more hosts and paths in addition",
 	`MachineOSBuild .spec.renderedImagePushSpec: rule differs: the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag.`:  "more hosts and paths in addition",
-	`MachineOSConfig .spec.renderedImagePushSpec: new rule: ` + pushName:                                                   "the OCI distribution specification has no other names",
-	`MachineOSBuild .spec.renderedImagePushSpec: new rule: ` + pushName:                                                    "the OCI distribution specification has no other names",
-	`MachineOSConfig .status.currentImagePullSpec: rule differs: ` + imageName:                                             "more hosts and paths in addition",
-	`MachineOSBuild .status.digestedImagePushSpec: rule differs: ` + imageName:                                             "more hosts and paths in addition",
-	`MachineConfigNode .spec.configImage.desiredImage: rule differs: ` + imageName:                                         "more hosts and paths in addition",
-	`MachineConfigNode .status.configImage.currentImage: rule differs: ` + imageName:                                       "more hosts and paths in addition",
-	`MachineConfigNode .status.configImage.desiredImage: rule differs: ` + imageName:                                       "more hosts and paths in addition",
-	`OSImageStream .status.availableStreams[].osImage: rule differs: ` + imageName:                                         "more hosts and paths in addition",
-	`OSImageStream .status.availableStreams[].osExtensionsImage: rule differs: ` + imageName:                               "more hosts and paths in addition",
-	`OSImageStream : rule differs: spec.defaultStream must reference an existing stream name from status.availableStreams`: "the published spec has no other field, and a published status always has streams",
-	`OSImageStream .status: rule differs: defaultStream must reference a stream name from availableStreams`:                "a published status always has both",
+	`MachineOSConfig .status.currentImagePullSpec: rule differs: ` + imageName:                                                                                                                                           "more hosts and paths in addition",
+	`MachineOSBuild .status.digestedImagePushSpec: rule differs: ` + imageName:                                                                                                                                           "more hosts and paths in addition",
+	`MachineConfigNode .spec.configImage.desiredImage: rule differs: ` + imageName:                                                                                                                                       "more hosts and paths in addition",
+	`MachineConfigNode .status.configImage.currentImage: rule differs: ` + imageName:                                                                                                                                     "more hosts and paths in addition",
+	`MachineConfigNode .status.configImage.desiredImage: rule differs: ` + imageName:                                                                                                                                     "more hosts and paths in addition",
+	`OSImageStream .status.availableStreams[].osImage: rule differs: ` + imageName:                                                                                                                                       "more hosts and paths in addition",
+	`OSImageStream .status.availableStreams[].osExtensionsImage: rule differs: ` + imageName:                                                                                                                             "more hosts and paths in addition",
+	`OSImageStream : rule differs: spec.defaultStream must reference an existing stream name from status.availableStreams`:                                                                                               "the published spec has no other field, and a published status always has streams",
+	`OSImageStream .status: rule differs: defaultStream must reference a stream name from availableStreams`:                                                                                                              "a published status always has both",
 	`MachineOSBuild .status.relatedObjects[].group: rule differs: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character.`: "ConfigMaps have an empty group",
 	// Defaults.
 	`MachineConfigPool .status.degradedMachineCount: default: published nil, ours &JSON{Raw:*[48],}`:    "a count of 0 is shown, and not a blank",
@@ -56,8 +54,6 @@ var deliberate = map[string]string{
 
 // addedShortNames are those of kinds that have none in the published API.
 var addedShortNames = map[string][]string{"MachineOSConfig": {"mosc"}, "MachineOSBuild": {"mosb"}}
-
-const pushName = `each part of the path must be lowercase letters and digits, with '.', '_', '__' or '-' between them, and the tag at most 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-': no registry takes another name`
 
 const imageName = `the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme`
 

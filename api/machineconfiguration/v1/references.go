@@ -6,12 +6,11 @@ import "strings"
 // or a port, so that it cannot be taken for the first part of a path. At most 447 characters.
 //
 // Published in github.com/openshift/api; hosts without a dot are accepted in addition where they
-// have a port, as are IPv6 addresses and every path of the OCI distribution specification. What no
-// registry takes is refused.
+// have a port, as are IPv6 addresses and every path of the OCI distribution specification. A path
+// that no registry takes, such as one with upper case, stalls the MachineOSConfig.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=447
-// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\\[[a-fA-F0-9:.]+\\](:[0-9]{2,5})?)(/[a-zA-Z0-9-_.]+)+:[a-zA-Z0-9._-]+$') || self.matches('^[^.]+\\.[^.]+\\.svc:\\d+\\/[^\\/]+\\/[^\\/]+:[^\\/]+$')`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag."
-// +kubebuilder:validation:XValidation:rule=`self.matches('^[^/]+(/[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*)+:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$')`,message="each part of the path must be lowercase letters and digits, with '.', '_', '__' or '-' between them, and the tag at most 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-': no registry takes another name"
+// +kubebuilder:validation:XValidation:rule=`self.matches('^(([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5}|\\[[a-fA-F0-9:.]+\\](:[0-9]{2,5})?)((/[a-zA-Z0-9-_]+)*/[a-zA-Z0-9-_.]+|(/[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*)+):[a-zA-Z0-9._-]+$') || self.matches('^[^.]+\\.[^.]+\\.svc:\\d+\\/[^\\/]+\\/[^\\/]+:[^\\/]+$')`,message="the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag."
 type ImageTagFormat string
 
 // ImageDigestFormat is one exact image: host[:port][/path ...]/name@sha256:digest. The host needs a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/distribution/reference"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
@@ -149,7 +150,8 @@ func (e *missingError) Unwrap() error { return e.err }
 // about says which field an error is about.
 func about(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
 
-// Repository is the repository of a push spec: its tag is not used.
+// Repository is the repository of a push spec: its tag is not used. The published rule accepts
+// names that no registry does.
 func Repository(pushSpec mcfgv1.ImageTagFormat) (string, error) {
 	text := string(pushSpec)
 	repository := text
@@ -158,6 +160,10 @@ func Repository(pushSpec mcfgv1.ImageTagFormat) (string, error) {
 	}
 	if _, err := name.NewRepository(repository); err != nil {
 		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, about("spec.renderedImagePushSpec", err))
+	}
+	if _, err := reference.WithName(repository); err != nil {
+		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("spec.renderedImagePushSpec: no registry takes the name %q: "+
+			"each part of its path has to be lowercase letters and digits, with '.', '_', '__' or '-' between them", repository))
 	}
 	return repository, nil
 }
