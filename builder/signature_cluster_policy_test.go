@@ -76,6 +76,8 @@ type openShift struct {
 	clock    *clocktesting.FakePassiveClock
 	recorder *clientevents.FakeRecorder
 	policy   *fixedPolicy
+	// whileRead, where it is not nil, is called once while an OS image is read.
+	whileRead func()
 }
 
 // fixedPolicy is a trust policy that the test writes.
@@ -119,7 +121,13 @@ func newOpenShift(t *testing.T) *openShift {
 	o.reader = &exchangeable{as}
 	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{
 		Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy,
-		Bases: func(string) (*preflight.Base, *registry.Client) { return &preflight.Base{}, nil },
+		Bases: func(string) (*preflight.Base, *registry.Client) {
+			if call := o.whileRead; call != nil {
+				o.whileRead = nil
+				call()
+			}
+			return &preflight.Base{}, nil
+		},
 	})
 	config := o.osConfig(enforcedPool)
 	o.create(rolePool(enforcedPool), config)
@@ -382,6 +390,20 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	o.reconcile()
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
 	assert.NotNil(t, o.clusterPolicy(), "what one key can say is still said by it")
+
+	// While the OS image of one pool is read, another pool follows a newer trust policy.
+	const newer = "registry.example.com/newer"
+	before := o.policy.text
+	o.whileRead = func() {
+		o.policy.text += "," + entry(newer, secondKey())
+		o.reconcile()
+	}
+	passSecond()
+	require.Nil(t, o.whileRead)
+	assert.Contains(t, o.trustedPolicies(), newer, "what is newer is not removed")
+	o.policy.text = before
+	passSecond()
+	assert.NotContains(t, o.trustedPolicies(), newer)
 
 	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: signaturepolicy.MachineConfigName(second.Name)}}
 	for _, object := range []client.Object{second, rolePool(second.Name), mc} {

@@ -70,11 +70,9 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 }
 
 // read gives the files of an OS image. One MachineConfig is for all of a pool's architectures, so
-// they have to be the same for all.
+// they have to be the same for all. A registry may be slow: meanwhile others read theirs.
 func (b *basePolicies) read(config string, base *preflight.Base, read func(*preflight.Platform) (signaturepolicy.Files, error)) (signaturepolicy.Files, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if last := b.last[config]; last.image == base.Below() {
+	if last := b.of(config); last.image == base.Below() {
 		return last.files, nil
 	}
 	var first signaturepolicy.Files
@@ -99,11 +97,24 @@ func (b *basePolicies) read(config string, base *preflight.Base, read func(*pref
 			}
 		}
 	}
+	b.remember(config, basePolicy{base.Below(), first})
+	return first, nil
+}
+
+// of is what was read last for a MachineOSConfig.
+func (b *basePolicies) of(config string) basePolicy {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last[config]
+}
+
+func (b *basePolicies) remember(config string, read basePolicy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.last == nil {
 		b.last = map[string]basePolicy{}
 	}
-	b.last[config] = basePolicy{base.Below(), first}
-	return first, nil
+	b.last[config] = read
 }
 
 // forget drops what is known for a MachineOSConfig that is gone.
@@ -114,7 +125,7 @@ func (b *basePolicies) forget(config string) {
 }
 
 // readBasePolicy reads the files that an OS image has for an architecture. Mostly its index keeps
-// them, and no registry is asked.
+// them, and the registry is asked for no layer.
 func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, p *preflight.Platform) (signaturepolicy.Files, error) {
 	files := signaturepolicy.Files{}
 	at := map[string]string{}

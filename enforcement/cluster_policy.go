@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -232,13 +233,21 @@ func (r *Reconciler) removeTrusted(ctx context.Context, e *enforcement, version 
 	if err != nil {
 		return fmt.Errorf("listing ClusterImagePolicies: %w", err)
 	}
-	for i := range list.Items {
-		if found := &list.Items[i]; !kept[found.GetName()] {
-			if err := client.IgnoreNotFound(r.client.Delete(ctx, found)); err != nil {
-				return fmt.Errorf("removing ClusterImagePolicy %q: %w", found.GetName(), err)
-			}
-			ctrl.LoggerFrom(ctx).Info("A ClusterImagePolicy is not needed any more", "clusterImagePolicy", found.GetName())
+	gone := slices.DeleteFunc(list.Items, func(found unstructured.Unstructured) bool { return kept[found.GetName()] })
+	if len(gone) == 0 {
+		return nil
+	}
+	// Meanwhile another pool's reconcile may have followed a newer trust policy, and made them.
+	now, err := r.accepted(ctx, e.config, e.trusted)
+	if err != nil || !reflect.DeepEqual(now, e.accepted) {
+		return err
+	}
+	for i := range gone {
+		name := gone[i].GetName()
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, &gone[i])); err != nil {
+			return fmt.Errorf("removing ClusterImagePolicy %q: %w", name, err)
 		}
+		ctrl.LoggerFrom(ctx).Info("A ClusterImagePolicy is not needed any more", "clusterImagePolicy", name)
 	}
 	return nil
 }
@@ -317,6 +326,9 @@ func (r *Reconciler) ensureClusterImagePolicy(
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || doing == "creating" && apierrors.IsNotFound(err) {
 		return nil, instead(err)
+	}
+	if doing == "creating" && apierrors.IsAlreadyExists(err) {
+		return nil, fault.NewWaiting(mcfgv1.ReasonPreparing, firstRetry, fmt.Errorf("ClusterImagePolicy %q was created for another pool meanwhile", name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s ClusterImagePolicy %q: %w", doing, name, err)

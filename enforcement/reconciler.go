@@ -144,13 +144,14 @@ func (r *Reconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSC
 	if err != nil {
 		return err
 	}
-	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepts, existing: there})
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, trusted: trusted, accepted: accepts, existing: there})
 }
 
 // enforcement is what a pool's nodes are to insist on.
 type enforcement struct {
 	config   *mcfgv1.MachineOSConfig
 	pool     *mcfgv1.MachineConfigPool
+	trusted  sign.Trusted
 	accepted *Accepted
 	existing *configured
 }

@@ -26,6 +26,9 @@ const controllerName = "signaturepolicies"
 
 // Limits of the reconciler.
 const (
+	// maxConcurrent is how many pools are worked on at once: a slow registry of one pool's OS image
+	// keeps the policy of others from none of their nodes.
+	maxConcurrent = 8
 	// reconcileTimeout is how long a reconcile may take that reads images.
 	reconcileTimeout = 20 * time.Minute
 	// firstRetry and lastRetry are waits before something that failed is tried again.
@@ -38,7 +41,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
+			MaxConcurrentReconciles: maxConcurrent,
 			ReconciliationTimeout:   reconcileTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
