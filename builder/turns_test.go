@@ -10,9 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/turns"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -69,4 +72,59 @@ func TestWhoWaitsForATurnSaysWhose(t *testing.T) {
 	require.NoError(t, w.round(b))
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "a turn changes nothing about an image")
 	end()
+}
+
+// TestAPassingWaitAnswersNoQuestion asks for a check of images, and for a trial of a stream, while
+// the only turn is taken.
+func TestAPassingWaitAnswersNoQuestion(t *testing.T) {
+	t.Parallel()
+	given := turns.New(1, clock.RealClock{})
+	process := func(w *world) *process {
+		return w.builder(func(o *settings) { o.Base = queued{o.Base, given} })
+	}
+	w := layered(t, "worker")
+	w.annotate("worker", mcfgv1.AnnotationCheckImages)
+	_, end, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
+	require.NoError(t, err)
+	require.NoError(t, w.round(process(w)))
+	assert.Contains(t, w.says("worker", status.Reconciling), "True WaitingForTurn ")
+	assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "nothing was checked")
+	end()
+	w.settle(process(w))
+	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
+
+	base := &busy{}
+	w, b := trying(t, motd, func(o *settings) {
+		base.Loader = o.Base.(*baseimage.Loader)
+		o.Base = base
+	})
+	w.try(newStream)
+	for reading := 1; ; reading++ { // each of them may have to wait
+		base.left = reading
+		trial, result, err := w.reconcileTrial(b)
+		require.NoError(t, err)
+		if base.left > 0 {
+			assert.Equal(t, mcfgv1.StreamTrialReported, trial.State)
+			assert.Empty(t, trial.Blockers)
+			assert.Greater(t, reading, 3, "both sides are described, and compared")
+			return
+		}
+		require.Equal(t, mcfgv1.StreamTrialRunning, trial.State, "%v", trial.Blockers)
+		assert.Positive(t, result.RequeueAfter)
+	}
+}
+
+// busy is a reader of base images where another image has the turn once, when left comes to zero.
+type busy struct {
+	*baseimage.Loader
+
+	left int
+}
+
+// Index reads, or waits.
+func (b *busy) Index(ctx context.Context, image v1.Image) (*osindex.Index, error) {
+	if b.left--; b.left == 0 {
+		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, time.Second, assert.AnError)
+	}
+	return b.Loader.Index(ctx, image)
 }

@@ -183,7 +183,7 @@ func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string
 // acknowledge removes annotations whose request has been served. That for a rebuild is removed from
 // the MachineOSConfig first, and from the build in a later reconcile: so none is lost or repeated.
 func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
-	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
+	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && isChecked(s.problem) {
 		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
 			return err
 		}
@@ -204,6 +204,12 @@ func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
 		return nil
 	}
 	return objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { delete(b.Annotations, mcfgv1.AnnotationRebuild) })
+}
+
+// isChecked reports whether images were looked at, whatever was found: not where a registry does
+// not answer, or another image has the turn.
+func isChecked(problem error) bool {
+	return !fault.IsTransient(problem) && fault.Reason(problem) != mcfgv1.ReasonWaitingForTurn
 }
 
 // removeAnnotations takes annotations of the MachineOSConfig down that have been followed.

@@ -170,7 +170,7 @@ func (e *experiment) sideOf(ctx context.Context, config *machineconfigs.Config) 
 		Config: config, Sources: out.sources, Base: out.base.Image, Extensions: out.extensions, Platforms: out.base.Described(ctx), IsChoice: out.base.IsChoice,
 		BuildInputs: out.inputs.Items,
 	})
-	if fault.IsTransient(out.problem) {
+	if out.problem != nil && !fault.IsTerminal(out.problem) { // such as the turn of another image: it passes, and is no finding
 		return nil, out.problem
 	}
 	return out, nil
