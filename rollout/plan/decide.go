@@ -151,6 +151,8 @@ func (d *decision) node(i int) {
 		d.hold(n, n.progress())
 	case n.lostTarget():
 		d.move(Move{Node: n.Name, Action: Repeat, Target: n.has(), Reason: "an annotation of what it should have was removed"})
+	case n.waitsForTurn() && n.has() == d.Target:
+		d.move(Move{Node: n.Name, Action: Repeat, Target: n.has(), Reason: "it has what it should, and has begun nothing else"})
 	default:
 		d.behind(i)
 	}
@@ -299,8 +301,7 @@ func (d *decision) candidate(n *Node, wait string) {
 	case !isLive && !d.hasSlot(n):
 		d.hold(n, d.noSlot())
 		return
-	case d.unprovenRoom <= 0 && d.isCareful() && !isCanary:
-		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold allows %d nodes to try at a time", d.most))
+	case d.isUnproven(n):
 		return
 	}
 	switch {
@@ -328,9 +329,21 @@ func (d *decision) goesAway(n *Node) {
 	case d.isOutsideWindows(n):
 	case !d.hasSlot(n):
 		d.hold(n, d.noSlot())
+	case d.isUnproven(n):
 	case d.update(n, "it needs a drain or reboot, and has a slot"):
 		d.goAway(n)
+		d.unprovenRoom--
 	}
+}
+
+// isUnproven reports whether as many nodes try the target as may before others are healthy with it,
+// which holds the node. Canaries are there to try.
+func (d *decision) isUnproven(n *Node) bool {
+	if d.unprovenRoom > 0 || !d.isCareful() || slices.Contains(d.first, n.Name) {
+		return false
+	}
+	d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold allows %d nodes to try at a time", d.most))
+	return true
 }
 
 // isOutsideWindows reports whether the pool's maintenance windows hold the node.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
@@ -85,4 +86,33 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 			assert.Equal(t, tt.slots, slots)
 		})
 	}
+}
+
+// turn has a node wait that was to change as it runs, and can't.
+func turn(n *plan.Node) {
+	n.DesiredConfig, n.DesiredImage, n.LiveOnly = to().Config, to().Image, true
+	n.StagedImage, n.StagedChange = to().Image, mcfgv1.NodeChangeReboot
+}
+
+func TestTurnsFollowTheHaltThreshold(t *testing.T) {
+	t.Parallel()
+	got := plan.Decide(plan.Input{
+		Pool: rolling(mcfgv1.RolloutSpec{HaltThreshold: new(intstr.FromInt32(1))}), Target: to(), Image: to().Image, Now: t0,
+		Nodes: []plan.Node{node("a", turn), node("b", turn), node("c", turn)},
+	})
+	assert.Equal(t, []string{
+		"Update a: it needs a drain or reboot, and has a slot", "b: waits until others are healthy: haltThreshold allows 1 nodes to try at a time",
+		"c: waits until others are healthy: haltThreshold allows 1 nodes to try at a time",
+	}, said(got))
+}
+
+// TestATurnThatIsTakenBack has begun nothing, so that it needs neither slot nor window.
+func TestATurnThatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	a := node("a", turn)
+	has := nodes.Target{Config: a.CurrentConfig, Image: a.CurrentImage}
+	paused := pool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true })
+	got := plan.Decide(plan.Input{Pool: paused, Target: has, Image: has.Image, Nodes: []plan.Node{a}, Now: t0})
+	assert.Equal(t, []string{"Repeat a: it has what it should, and has begun nothing else"}, said(got))
+	assert.Equal(t, has, got.Moves[0].Target)
 }
