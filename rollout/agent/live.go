@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,14 @@ func (a *Agent) addNodeState(out *disruption.Change, current, next *wanted.Confi
 	return nil
 }
 
-// observeNodeState finds out what a change does to a node that runs the image already.
+// observeNodeState finds out what a change does to a node whose image stays. Where that changes too,
+// a live change has told units before the node had it, and after a reboot they need not be told.
 func (a *Agent) observeNodeState(ctx context.Context, s *state, current, next *wanted.Config) error {
 	if current == nil || !s.isThere() {
+		return nil
+	}
+	had := cmp.Or(mcfgv1.ImageDigestFormat(s.current.Image), current.Image)
+	if goal := s.goal(); goal != "" && goal != had {
 		return nil
 	}
 	var change disruption.Change

@@ -401,3 +401,17 @@ func TestNodeStateFollowsItsPolicy(t *testing.T) {
 		})
 	}
 }
+
+// TestUnitsAreToldOnce changes the image and a file below /var in one.
+func TestUnitsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	w := liveWorld(t)
+	w.policyFor(openshiftv1.NodeDisruptionPolicySpecAction{
+		Type: openshiftv1.RestartSpecAction, Restart: &openshiftv1.RestartService{ServiceName: "db.service"},
+	})
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.Equal(t, liveSecond, w.has())
+	told := slices.DeleteFunc(slices.Clone(w.effects), func(e string) bool { return e != "systemctl restart -- db.service" })
+	assert.Len(t, told, 1, "%v", w.effects)
+}
