@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/nodes/nodestest"
 )
 
 // withArguments is a node that was installed with arguments, and the line that it boots with.
@@ -101,4 +103,31 @@ func TestKernelArgumentsAfterTheWayBack(t *testing.T) {
 	w.target("rendered-1", "1")
 	w.settle()
 	assert.Equal(t, "rw quiet", line())
+}
+
+// TestKernelArgumentsOfAnOlderAgent are on a host that has rebooted for them, without a record.
+func TestKernelArgumentsOfAnOlderAgent(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ current, line string }{
+		"after others": {"rendered-4", "ro root a b c"},
+		"after none":   {"rendered-1", "ro root a b c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, line := withArguments(t, tt.line, rendered("rendered-4", "1", "a", "b"), rendered("rendered-5", "1", "a", "b", "c"))
+			w.annotate(mcfgv1.AnnotationCurrentConfig, tt.current, mcfgv1.AnnotationState, mcfgv1.NodeStateRebooting)
+			w.target("rendered-5", "1")
+			target := nodes.Target{Config: "rendered-5", Image: nodestest.Pinned("1")}
+			require.NoError(t, w.agent.journal.write(Journal{
+				Target: target, Image: mcfgv1.ImageDigestFormat(target.Image), BootID: "another", Ready: true,
+			}))
+			w.settle()
+			a := w.node().Annotations
+			assert.Equal(t, []string{"rendered-5", mcfgv1.NodeStateDone}, []string{a[mcfgv1.AnnotationCurrentConfig], a[mcfgv1.AnnotationState]}, a[mcfgv1.AnnotationReason])
+			assert.Equal(t, tt.line, line())
+			w.target("rendered-1", "1")
+			w.settle()
+			assert.Equal(t, "ro root", line())
+		})
+	}
 }

@@ -66,7 +66,7 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	}
 	s.base = desired.Image
 	if s.desired.Config != s.current.Config {
-		if s.arguments, err = a.kernelArguments(ctx, h, current, desired); err != nil {
+		if err = a.observeArguments(ctx, s, h, current, desired); err != nil {
 			return err
 		}
 		if err = a.observeNodeState(ctx, s, current, desired); err != nil {
@@ -150,6 +150,18 @@ func (a *Agent) changes(from, to *wanted.Config) (changes []nodestate.Change, le
 	}
 	changes, err = a.files.Plan(before, items)
 	return changes, items.Left, err
+}
+
+// observeArguments finds out which kernel arguments what boots next still needs. An agent that kept
+// no record has seen to those of a target that its journal is ready for.
+func (a *Agent) observeArguments(ctx context.Context, s *state, h host.Host, current, desired *wanted.Config) error {
+	record, err := a.files.CommandLines()
+	j := &s.journal
+	if err != nil || len(record.Entries) == 0 && j.Ready && j.Failed == "" && j.Target == s.desired {
+		return err
+	}
+	s.arguments, err = a.kernelArguments(ctx, h, current, desired)
+	return err
 }
 
 // kernelArguments are the changes that what boots next needs to have the arguments of one
