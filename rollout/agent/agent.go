@@ -104,7 +104,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	log := ctrl.LoggerFrom(ctx).WithValues("step", do.action, "because", do.reason)
 	if do.action == actionNone {
 		log.V(4).Info("Nothing to do")
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: retryOf(s)}, nil
 	}
 	log.Info("Doing a step", "image", do.image)
 	begun := a.clock.Now()
@@ -143,7 +143,10 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 			return err
 		}
 	case actionLock:
-		return a.told(ctx, s, a.finalization.Lock(), lockingFailed)
+		if err := a.told(ctx, s, a.finalization.Lock(), lockingFailed); err != nil {
+			return err
+		}
+		return a.tell(ctx, s, []condition{lockable(s)})
 	case actionPrepare:
 		if err := a.told(ctx, s, a.prepare(bound, s, h), preparingFailed); err != nil {
 			return err
@@ -170,6 +173,15 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	default:
 	}
 	return a.write(ctx, n, s, do)
+}
+
+// retryOf is after how long a node that rests is looked at again; 0 for when something changes. The
+// agent does not watch pools.
+func retryOf(s *state) time.Duration {
+	if s.isAstray() && !s.mayReturn {
+		return hostRetry
+	}
+	return 0
 }
 
 // told says in a condition why a step failed, and returns the error.

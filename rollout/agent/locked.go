@@ -23,8 +23,15 @@ func (a *Agent) observeLock(ctx context.Context, s *state) (err error) {
 		return nil
 	}
 	pool, err := a.wanted().Pool(ctx)
-	s.mayReturn = pool != nil && pool.Spec.RollsBack()
+	s.mayReturn = pool != nil && letsReturn(pool)
 	return err
+}
+
+// letsReturn reports whether nodes of a pool go back by themselves. Those with members of etcd have
+// to go one after the other, which no agent can see to.
+func letsReturn(pool *mcfgv1.MachineConfigPool) bool {
+	hasEtcd := pool.Name == mcfgv1.PoolMaster || pool.Name == mcfgv1.PoolArbiter
+	return pool.Spec.RollsBack() && !pool.Spec.Paused && !hasEtcd
 }
 
 // stageLocked stages an image that no reboot is to boot before the node's turn. One whose files the
@@ -73,7 +80,7 @@ func (s *state) isUnlocked() bool {
 // is not wanted any more, and can go back to what it should have without a pull.
 func (s *state) isAstray() bool {
 	image := s.journal.Staging
-	return image != "" && s.mayReturn && !s.isThere() && s.liveFiles == nil && s.runs(image) && s.stage != string(image) && s.host.Rollback.IsOf(s.goal())
+	return s.desired == s.current && image != "" && !s.isThere() && s.liveFiles == nil && s.runs(image) && s.stage != string(image) && s.host.Rollback.IsOf(s.goal())
 }
 
 // lockable is the condition of the host that reports whether a reboot can boot what is staged.

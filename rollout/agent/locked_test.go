@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes/nodestest"
@@ -80,9 +83,39 @@ func TestARebootOutsideOfTheTurn(t *testing.T) {
 	t.Run("is kept from the image again if the lock is lost", func(t *testing.T) {
 		t.Parallel()
 		w := staged(t)
+		report := w.report()
+		meta.SetStatusCondition(&report.Status.Conditions, metav1.Condition{
+			Type: mcfgv1.NodeStagedImageLocked, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonLockingFailed, Message: "no space left on device",
+		})
+		require.NoError(t, w.Status().Update(t.Context(), report))
 		require.NoError(t, os.Remove(filepath.Join(w.root, lockFile)))
 		w.settle()
 		assert.FileExists(t, filepath.Join(w.root, lockFile))
+		assert.Equal(t, "True AsExpected", w.conditions()[mcfgv1.NodeStagedImageLocked])
+	})
+	t.Run("is undone also after a live update", func(t *testing.T) {
+		t.Parallel()
+		w := unlockable(t)
+		w.annotate(mcfgv1.AnnotationLiveOnly, "true")
+		w.rebootByHand()
+		w.annotate(mcfgv1.AnnotationStageImage, "")
+		w.settle()
+		assert.Equal(t, backHome, w.is())
+	})
+	t.Run("is not undone while the pool is paused", func(t *testing.T) {
+		t.Parallel()
+		w := unlockable(t)
+		w.pause(true)
+		w.rebootByHand()
+		w.annotate(mcfgv1.AnnotationStageImage, "")
+		w.settle()
+		assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationDesiredDrain])
+		res, err := w.reconcile()
+		require.NoError(t, err)
+		assert.Equal(t, hostRetry, res.RequeueAfter, "no one says that the pool is not paused any more")
+		w.pause(false)
+		w.settle()
+		assert.Equal(t, backHome, w.is())
 	})
 	t.Run("boots the image where the host has no lock, which is said", func(t *testing.T) {
 		t.Parallel()
@@ -132,4 +165,21 @@ func TestUnstagingIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "False Withdrawn the image is no longer asked for", w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
 	assert.Nil(t, w.machine.staged)
 	assert.NoFileExists(t, filepath.Join(w.root, lockFile))
+}
+
+// pause changes spec.paused of the pool.
+func (w *world) pause(paused bool) {
+	w.t.Helper()
+	pool := &mcfgv1.MachineConfigPool{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "worker"}, pool))
+	pool.Spec.Paused = paused
+	require.NoError(w.t, w.Update(w.t.Context(), pool))
+}
+
+func TestNodesWithEtcdDoNotGoBackByThemselves(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"worker": true, "infra": true, mcfgv1.PoolMaster: false, mcfgv1.PoolArbiter: false} {
+		pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		assert.Equal(t, want, letsReturn(pool), name)
+	}
 }

@@ -95,7 +95,7 @@ func settled(s *state) step {
 		return step{action: actionForget, reason: "the node has arrived"}
 	case s.journal.Failed != "" && s.isThere(): // the same target may be tried again
 		return step{action: actionForget, reason: "the node is back at what it had"}
-	case !s.isThere() && s.liveFiles != nil, s.isAstray(): // what it has was changed as it ran, or by a reboot
+	case !s.isThere() && s.liveFiles != nil, s.mayReturn && s.isAstray(): // what it has was changed as it ran, or by a reboot
 		return changing(s)
 	case !s.isThere() && !hasSaid(s, s.wrongImageReason()):
 		return step{action: actionFail, reason: s.wrongImageReason()}
@@ -177,7 +177,7 @@ func onward(s *state) step {
 	switch {
 	case !s.isThere() && !s.holds(s.goal()) && !s.runs(s.goal()):
 		return step{action: actionStage, image: s.goal(), reason: "the node's turn has come"}
-	case s.liveOnly && s.change() != mcfgv1.NodeChangeLive:
+	case s.liveOnly && s.desired != s.current && s.change() != mcfgv1.NodeChangeLive: // no one gives a turn for the way back
 		return askForTurn(s)
 	case s.change() == mcfgv1.NodeChangeLive && s.mayStay():
 		return step{action: actionLive, image: s.goal(), reason: s.changeReason()}
