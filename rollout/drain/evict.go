@@ -96,9 +96,11 @@ func (p *pass) empty(ctx context.Context) error {
 		case fateStuck:
 			p.block(pod, byTermination(pod), pod.DeletionTimestamp.Time)
 		case fateEvict:
-			if client.ObjectKeyFromObject(pod) == p.options.OwnPod {
+			switch isOwn := client.ObjectKeyFromObject(pod) == p.options.OwnPod; {
+			case isOwn && hasReturned(pod, p.node):
+			case isOwn:
 				errs = append(errs, p.evictSelf(ctx, pod))
-			} else {
+			default:
 				errs = append(errs, p.evict(ctx, pod))
 			}
 		}

@@ -74,6 +74,13 @@ func (p *pass) evictSelf(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
+// hasReturned reports whether the controller's pod has come to the node although that is cordoned,
+// and would come again. The roster that knew the pod before has ended with it.
+func hasReturned(pod *corev1.Pod, n *corev1.Node) bool {
+	at, isOurs := cordonedAt(n)
+	return toleratesCordon(pod) && (!isOurs || pod.CreationTimestamp.After(at))
+}
+
 // toleratesCordon reports whether a pod like this one is scheduled to cordoned nodes too.
 func toleratesCordon(pod *corev1.Pod) bool {
 	_, isKeptOff := untolerated(pod, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}})

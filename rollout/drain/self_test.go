@@ -223,3 +223,30 @@ func TestAllNodesAreDrainedAtOnce(t *testing.T) {
 		assert.True(t, w.has("layerwright", "x"))
 	})
 }
+
+// TestControllerReturnsToItsNode has a controller that tolerates a cordon.
+func TestControllerReturnsToItsNode(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		age  time.Duration
+		stay bool
+	}{
+		"it goes once":              {age: time.Hour},
+		"and stays when it is back": {age: -5 * time.Second, stay: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			worker := nodestest.New("a", nil, asking("drain-1", ""))
+			Cordon(worker, start)
+			self := replica("x", "a", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}), func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.NewTime(start.Add(-test.age))
+			})
+			w := newOwnWorld(t, self, worker, nodestest.New("b", nil, nodestest.Cordoned))
+			w.reconcile("a")
+			assert.Equal(t, test.stay, w.has("layerwright", "x"))
+			if test.stay {
+				assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
+			}
+		})
+	}
+}
