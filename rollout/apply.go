@@ -33,7 +33,7 @@ func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 	moves := s.plan.Moves
 	moved := make([]*corev1.Node, len(moves))
 	err := each(len(moves), func(i int) (err error) {
-		moved[i], err = r.move(ctx, s.nodes[moves[i].Node], moves[i], rolloutTimes{s.started(), s.superseded()})
+		moved[i], err = r.move(ctx, s.nodes[moves[i].Node], moves[i], rolloutTimes{s.started(), s.superseded(r.clock.Now())})
 		return err
 	})
 	for i, n := range moved {

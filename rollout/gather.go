@@ -116,7 +116,7 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) error {
 	isBehind := slices.ContainsFunc(s.members, func(n plan.Node) bool { return !n.IsAt(s.verdict.Target) })
 	var err error
 	s.findings, err = r.checks.Judge(ctx, &healthchecks.Scope{
-		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Started: s.started(), Nodes: s.nodes, Members: s.members,
+		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Started: s.started(), Superseded: s.superseded(r.clock.Now()), Nodes: s.nodes, Members: s.members,
 		IsOpen: isBehind && s.verdict.Target.Config != "" && s.verdict.Reason() == "" && !s.pool.Spec.Paused,
 	})
 	if err == nil {

@@ -285,3 +285,52 @@ func TestKilledBetweenVerdictAndRollback(t *testing.T) {
 		})
 	}
 }
+
+// newUnhealthyCanary has a canary with an image that it is not healthy with, while the pool's
+// configuration was changed and taken back.
+func newUnhealthyCanary(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, newPool("rendered-2", checked(podsCheck()), func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "30m"}
+	}), newConfig("rendered-2", "0"), newConfig("rendered-3", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
+	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
+	w.reach("a")
+	require.True(t, w.act("b"))
+	w.reconcile()
+	for _, config := range []string{"rendered-3", "rendered-2"} {
+		w.clock.SetTime(w.clock.Now().Add(time.Second))
+		w.aim(config, "2")
+		w.reconcile()
+	}
+	return w
+}
+
+func TestARevertedChangeProvesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("the canary is judged", func(t *testing.T) {
+		t.Parallel()
+		w := newUnhealthyCanary(t)
+		assert.Equal(t, []string{"a: is not healthy yet: check web is web is Failed", "b: waits for the canaries: a"}, w.pool().Status.Rollout.WaitingFor)
+		w.reconcile()
+		w.clock.SetTime(t0.Add(15 * time.Minute))
+		w.reconcile()
+		assert.Equal(t, "health check web did not hold within 10m0s: web is Failed", w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
+		assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+		assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+	})
+	t.Run("until it is proven", func(t *testing.T) {
+		t.Parallel()
+		w := newUnhealthyCanary(t)
+		w.shelf.objects = []*unstructured.Unstructured{pod("a", "2", "Running")}
+		w.settle()
+		w.clock.SetTime(t0.Add(time.Hour))
+		w.settle()
+		require.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary)
+		w.shelf.objects = []*unstructured.Unstructured{pod("a", "3", "Failed")}
+		w.reconcile()
+		w.clock.SetTime(t0.Add(2 * time.Hour))
+		w.settle()
+		assert.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary, "later, a node may be ill for any reason")
+		assert.Nil(t, w.pool().Status.Rollout.SupersededStartTime)
+	})
+}

@@ -133,6 +133,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
 		Wait: s.wait, Pull: pullOf(s.verdict.Found, s.wanted.Architectures), Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Superseded: s.superseded(r.clock.Now()),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
@@ -167,11 +168,16 @@ func (s *scope) started() time.Time {
 }
 
 // superseded is the start of the rollout before, where nothing of it was proven; else zero.
-func (s *scope) superseded() time.Time {
-	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
+func (s *scope) superseded(now time.Time) time.Time {
+	was := s.pool.Status.Rollout
+	switch {
+	case was == nil:
+		return time.Time{}
+	case isAbout(was, &s.verdict):
 		return timeOf(was.SupersededStartTime)
+	default: // the first look at this target
+		return timeOf(superseded(was, s.pool, now))
 	}
-	return time.Time{}
 }
 
 // next is after which time the reconcile is made again although nothing in the cluster changes.

@@ -53,6 +53,9 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	if isDone && r.CompletionTime == nil && r.StartTime != nil {
 		r.CompletionTime = ptr.To(status.Second(now))
 	}
+	if isDone {
+		r.SupersededStartTime = nil // what nodes have is proven
+	}
 	r.EstimatedCompletionTime = estimate(before, r, p, now)
 	pool.Status.Rollout = r
 	conditions := pool.GetConditions()

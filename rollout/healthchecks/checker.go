@@ -119,8 +119,9 @@ type Scope struct {
 	Target nodes.Target
 	Image  string
 	// Started is when the first node was told to change to the target; zero where none was, and
-	// when all have it. Only nodes that arrived since then are judged.
-	Started time.Time
+	// when all have it. Superseded is the start of the rollout before, where nothing of it was
+	// proven. Only nodes that were told in one of them are judged.
+	Started, Superseded time.Time
 	// IsOpen reports whether nodes may be told to change.
 	IsOpen bool
 	// Nodes are the pool's Nodes by name, Members what is observed of them. Their Health is set.
@@ -160,7 +161,7 @@ func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
 	f.Invalid = of.err
 	var judged []*plan.Node
 	for i := range p.Members {
-		if m := &p.Members[i]; m.IsAt(p.Target) && m.WasUpdatedIn(p.Started) {
+		if m := &p.Members[i]; m.IsAt(p.Target) && m.WasUpdatedIn(p.Started, p.Superseded) {
 			judged = append(judged, m)
 		}
 	}

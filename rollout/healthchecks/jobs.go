@@ -165,9 +165,10 @@ func (c *Checker) gatherJobs(ctx context.Context, p *Scope, of *compiled) (*jobs
 	owners := map[string]*corev1.Node{}
 	for i := range p.Members {
 		m := &p.Members[i]
+		isJudged := !p.Started.IsZero() || !p.Superseded.IsZero()
 		hasTarget := m.CurrentConfig == p.Target.Config && m.CurrentImage == p.Target.Image && !m.IsMoving()
 		for check := range of.spec {
-			if n := p.Nodes[m.Name]; hasTarget && !p.Started.IsZero() && of.spec[check].Job != nil {
+			if n := p.Nodes[m.Name]; hasTarget && isJudged && of.spec[check].Job != nil {
 				owners[targetOf(p, n, &of.spec[check])] = n
 			}
 		}

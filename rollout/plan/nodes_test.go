@@ -152,3 +152,14 @@ func TestShortenMakesALine(t *testing.T) {
 	assert.Equal(t, "a  [31mred b", plan.Shorten("a\n\x1b[31mred\tb", 100))
 	assert.Equal(t, "é", plan.Shorten("é", 2))
 }
+
+// TestNodesOfASupersededRolloutAreJudged is about a target that is wanted again.
+func TestNodesOfASupersededRolloutAreJudged(t *testing.T) {
+	t.Parallel()
+	told := func(n *plan.Node) { n.RolloutStarted = t0.Add(-time.Minute) }
+	got := plan.Decide(plan.Input{
+		Pool: rolling(mcfgv1.RolloutSpec{Canary: canary(1)}), Target: to(), Image: to().Image, Now: t0, Superseded: t0.Add(-time.Minute),
+		Nodes: []plan.Node{node("a", since(0, check(false, "false")), told), node("b", staged)},
+	})
+	assert.Equal(t, []string{"a: is not healthy yet: check disk is false", "b: waits for the canaries: a"}, said(got))
+}
