@@ -107,8 +107,9 @@ func (a *Agent) addNodeState(out *disruption.Change, current, next *wanted.Confi
 	return nil
 }
 
-// observeNodeState finds out what a change does to a node whose image stays. Where that changes too,
-// a live change has told units before the node had it, and after a reboot they need not be told.
+// observeNodeState finds out what a change does to a node whose image stays. Where that changes
+// too, a live change has told units before the node had it, and after a reboot they need not be
+// told.
 func (a *Agent) observeNodeState(ctx context.Context, s *state, current, next *wanted.Config) error {
 	if current == nil || !s.isThere() {
 		return nil

@@ -35,8 +35,8 @@ type state struct {
 	// canLock and isLocked are about what is staged: whether the host can keep it from booting, and
 	// whether it does.
 	canLock, isLocked bool
-	// mayReturn reports whether the pool lets its nodes go back by themselves from an image that is not
-	// wanted.
+	// mayReturn reports whether the pool lets its nodes go back by themselves from an image that is
+	// not wanted.
 	mayReturn bool
 	// liveFiles are the files of /etc, while the booted image has others; nil where it has not.
 	liveFiles *nodestate.Live

@@ -130,8 +130,9 @@ type Input struct {
 	// nodes that were told in this rollout are judged: others had the target before, and prove
 	// nothing about it.
 	Started time.Time
-	// Superseded is the start of the rollout before, where nothing of it was proven: nodes that were
-	// told in it, and have the target, still have to prove that they are healthy. Else it is zero.
+	// Superseded is the start of the rollout before, where nothing of it was proven: nodes that
+	// were told in it, and have the target, still have to prove that they are healthy. Else it is
+	// zero.
 	Superseded time.Time
 	// SoakEnd is what SoakEnd of the plan before was, for the same target.
 	SoakEnd time.Time
