@@ -3,6 +3,8 @@ package pools
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
@@ -314,4 +318,42 @@ func TestSignaturePolicyIsKept(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, `MachineConfig "99-zz" has /etc/containers/policy.json and would replace the signature policy of MachineConfig `+
 		`"99-worker-layerwright-signature-policy", because it is joined after it; rename it, so that its name sorts before`, c.Message)
+}
+
+// TestAPoolWaitsForOtherSuspects: the pool was in work beside something else when the process was
+// killed, and that goes on first.
+func TestAPoolWaitsForOtherSuspects(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	open := func(dir string) *inwork.Log {
+		log, err := inwork.Open(dir)
+		require.NoError(t, err)
+		return log
+	}
+	other := inwork.Work{Object: "other"}
+	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
+	w.options.InWork = open(dir)
+	_, err := w.options.InWork.Begin(t.Context(), other)
+	require.NoError(t, err)
+	r := w.reconciler()
+	r.renders.render = func(machineconfigs.Options, []*mcfgv1.MachineConfig) (*machineconfigs.Rendered, error) {
+		require.NoError(t, os.CopyFS(left, os.DirFS(dir)))
+		return nil, errors.New("the process was killed")
+	}
+	_, _ = w.reconcile(r, "worker")
+
+	w.options.InWork = open(left)
+	end, err := w.options.InWork.Begin(t.Context(), other)
+	require.NoError(t, err)
+	r = w.reconciler()
+	result, err := w.reconcile(r, "worker")
+	require.NoError(t, err)
+	assert.Equal(t, 2*time.Second, result.RequeueAfter)
+	assert.Zero(t, w.renders)
+	conditions := w.pool("worker").GetConditions()
+	assert.Equal(t, mcfgv1.ReasonWaitingForTurn, status.Find(conditions, typeRenderDegraded).Reason)
+	end()
+	w.settle(r, "worker")
+	assert.Equal(t, 1, w.renders, "that it waited is not remembered")
+	assert.NotEmpty(t, w.wants("worker"))
 }

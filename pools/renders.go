@@ -98,7 +98,7 @@ func (r *renders) of(ctx context.Context, in inputs) *outcome {
 		out.name, out.sources, out.content = rendered.MachineConfig.Name, rendered.Sources, rendered.MachineConfig
 		out.osImage = rendered.MachineConfig.Spec.OSImageURL
 	}
-	if fault.IsTransient(out.err) {
+	if fault.IsTransient(out.err) || fault.Reason(out.err) == mcfgv1.ReasonWaitingForTurn {
 		return out
 	}
 	r.mu.Lock()

@@ -64,13 +64,17 @@ func (s *scope) facts(now time.Time) facts {
 }
 
 // recheck is after how long the pool's status changes although nothing else does: when a date of
-// one of its streams comes.
+// one of its streams comes, or when rendering that waits is tried again.
 func (s *scope) recheck(now time.Time) time.Duration {
-	at, changes := streams.NextChangeOf(s.streams, streams.InUse(s.pool), now)
-	if !changes {
-		return 0
+	var after time.Duration
+	if s.want != nil {
+		after = fault.After(s.want.err)
 	}
-	return min(at.Sub(now), maxRecheck)
+	at, changes := streams.NextChangeOf(s.streams, streams.InUse(s.pool), now)
+	if next := min(at.Sub(now), maxRecheck); changes && (after == 0 || next < after) {
+		return next
+	}
+	return after
 }
 
 // maxRecheck is how long no one looks at the clock: timers stand still while a machine sleeps.

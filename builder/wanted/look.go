@@ -82,12 +82,11 @@ func (f *Finder) known(ctx context.Context, config *mcfgv1.MachineOSConfig, key 
 	}
 }
 
-// look finds out which image is wanted. What was found before is believed on while it can't be
-// found out again.
+// look finds out which image is wanted.
 func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	end, err := f.options.InWork.Begin(ctx, workOn(s.Config, s.Rendered.Name))
 	if err != nil {
-		return Answer{Problem: err}
+		return f.notFound(s, key, err)
 	}
 	defer end()
 	parsed, err := objects.ReadConfiguration(ctx, f.options.Reader, s.Rendered.Name)
@@ -95,13 +94,8 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 		return Answer{Problem: err}
 	}
 	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.WantsRecheck(s.Config)})
-	if fault.IsTransient(err) || fault.Reason(err) == mcfgv1.ReasonWaitingForTurn {
-		if last := f.memory.of(s.Config.Name, key, time.Time{}); last != nil {
-			return Answer{Image: last, Late: err}
-		}
-	}
 	if err != nil {
-		return Answer{Problem: err}
+		return f.notFound(s, key, err)
 	}
 	found := &Image{
 		key: key, at: f.options.Clock.Now(), Credentials: result.Credentials, Base: result.Base, Extensions: result.Extensions,
@@ -110,6 +104,17 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	}
 	f.memory.remember(s.Config.Name, found)
 	return Answer{Image: found}
+}
+
+// notFound is the answer where looking failed. What was found before is believed on while it can't
+// be found out again.
+func (f *Finder) notFound(s *Subject, key string, err error) Answer {
+	if fault.IsTransient(err) || fault.Reason(err) == mcfgv1.ReasonWaitingForTurn {
+		if last := f.memory.of(s.Config.Name, key, time.Time{}); last != nil {
+			return Answer{Image: last, Late: err}
+		}
+	}
+	return Answer{Problem: err}
 }
 
 // workOn is the work on a MachineOSConfig, which a change of it, of what it is built from, or of

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -18,6 +19,13 @@ import (
 
 // maxKills is how often the process may be killed while something alone is in work.
 const maxKills = 2
+
+const (
+	// patience is how long a suspect waits for another one: it keeps a worker from other work.
+	patience = time.Second
+	// again is when to ask again.
+	again = 2 * time.Second
+)
 
 // Work is something that is worked on.
 type Work struct {
@@ -93,8 +101,8 @@ func Open(dir string) (*Log, error) {
 }
 
 // Begin notes that work begins; end takes the note back. It is Terminal where the process was
-// killed twice while nothing but this work was noted. What is under suspicion waits for others that
-// are.
+// killed twice while nothing but this work was noted, and Waiting where this work is under suspicion
+// while other such work goes on.
 func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	if l == nil {
 		return func() {}, nil
@@ -106,13 +114,27 @@ func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	case before.Kills >= maxKills:
 		return nil, w.refused()
 	}
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.takeTurn(ctx, w); err != nil {
+		return nil, err
 	}
 	before, _ := l.suspect(name, w)
 	return l.note(name, entry{Work: w, Kills: before.Kills}, func() { <-l.turn })
+}
+
+// takeTurn waits for a moment until no other suspect is in work.
+func (l *Log) takeTurn(ctx context.Context, w Work) error {
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-short.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, again, fmt.Errorf(
+		"%s was in work when the controller was killed; it waits for other work that was too, since such work goes on one at a time", w.Object))
 }
 
 // Note is Begin for those who don't know this package.

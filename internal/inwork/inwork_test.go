@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -132,6 +134,27 @@ func TestSuspectsAreInWorkOneAtATime(t *testing.T) {
 	begin(t, l, inwork.Work{Object: "no suspect"})()
 	end()
 	begin(t, l, works[1])()
+}
+
+func TestSuspectsDoNotWaitForLong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	works := []inwork.Work{{Object: "a"}, {Object: "b"}}
+	killed := open(t, dir)
+	for _, w := range works {
+		begin(t, killed, w)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, dir)
+		begin(t, l, works[0])
+		began := time.Now()
+		_, err := l.Begin(t.Context(), works[1])
+		require.ErrorContains(t, err, "b was in work when the controller was killed")
+		assert.True(t, fault.IsWaiting(err))
+		assert.Equal(t, mcfgv1.ReasonWaitingForTurn, fault.Reason(err))
+		assert.Equal(t, 2*time.Second, fault.After(err))
+		assert.Equal(t, time.Second, time.Since(began))
+	})
 }
 
 func TestFilesThatAreDamagedAreRemoved(t *testing.T) {

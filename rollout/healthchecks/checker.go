@@ -210,11 +210,6 @@ func (c *Checker) judge(ctx context.Context, p *Scope, of *compiled, m *plan.Nod
 	return results, failed
 }
 
-// turn is how long an evaluation waits for what else was in work when the process was killed.
-const turn = time.Second
-
-var errTurn = errors.New("it waits for what else was in work when the controller was killed")
-
 // note notes that a check is evaluated.
 func (c *Checker) note(ctx context.Context, pool string, of *compiled, check int, f *Findings) (end func(), err error) {
 	if c.Begin == nil {
@@ -223,8 +218,6 @@ func (c *Checker) note(ctx context.Context, pool string, of *compiled, check int
 	if err := f.held[check]; err != nil { // it is not waited for on each node
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, turn, errTurn)
-	defer cancel()
 	end, err = c.Begin(ctx, fmt.Sprintf("health check %q of MachineConfigPool %q", of.spec[check].Name, pool), of.version(check), "change the check")
 	if err != nil {
 		f.wake(rereadInterval)

@@ -141,7 +141,7 @@ func (r *Reader) inspect(ctx context.Context, access Access, source streams.Sour
 		Type: mcfgv1.StreamImagesUnreadable, Reason: mcfgv1.ReasonSourceFailed, Message: fmt.Sprintf("%s of %s: %s", f.Where, source, fault.Message(err)),
 	}
 	f.Problem = &problem
-	if !fault.IsTransient(err) {
+	if fault.IsTerminal(err) {
 		return nil
 	}
 	problem.Reason = mcfgv1.ReasonRetrying

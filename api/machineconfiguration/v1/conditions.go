@@ -29,7 +29,7 @@ const (
 	ReasonProgressing = "Progressing"
 	// ReasonWaiting means that someone else is expected to act; the message says who and what.
 	ReasonWaiting = "Waiting"
-	// ReasonWaitingForTurn means that another image is read first; the message names it.
+	// ReasonWaitingForTurn means that other work goes first; the message says which.
 	ReasonWaitingForTurn = "WaitingForTurn"
 	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the
 	// program: the API requires one.
