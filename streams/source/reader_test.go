@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -292,4 +293,37 @@ func TestInspectTakesTheFirstImageOfAnIndex(t *testing.T) {
 	require.Nil(t, g.Images[0].Problem)
 	assert.Equal(t, pinned, g.Images[0].Pinned, "the index, for all architectures")
 	assert.Equal(t, "rhel-9", g.Images[0].Labels["io.openshift.os.streamclass"])
+}
+
+func TestImageThatWaitsForOtherSuspects(t *testing.T) {
+	t.Parallel()
+	s := registrytest.New(t, nil)
+	image := s.Push(t, "os:1", labelled(t, osLabels("rhel-9")))
+	_, digest, _ := strings.Cut(image, "@")
+	dir, other := t.TempDir(), inwork.Work{Object: "other"}
+	begin := func(log *inwork.Log, w inwork.Work) (end func()) {
+		end, err := log.Begin(t.Context(), w)
+		require.NoError(t, err)
+		return end
+	}
+	killed, err := inwork.Open(dir)
+	require.NoError(t, err)
+	begin(killed, other)
+	begin(killed, inwork.Work{Object: fmt.Sprintf("image %q", image), Version: digest})
+
+	log, err := inwork.Open(dir)
+	require.NoError(t, err)
+	end := begin(log, other)
+	r := source.NewReader(source.Options{InWork: log})
+	read := func() (streams.Found, error) {
+		g, err := r.Inspect(t.Context(), access(), streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(image)}}))
+		return g.Images[0], err
+	}
+	found, err := read()
+	require.Equal(t, mcfgv1.ReasonWaitingForTurn, fault.Reason(err), "it is tried again")
+	assert.Equal(t, mcfgv1.ReasonRetrying, found.Problem.Reason)
+	end()
+	found, err = read()
+	require.NoError(t, err)
+	assert.Equal(t, image, found.Pinned)
 }
