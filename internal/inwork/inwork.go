@@ -101,8 +101,8 @@ func Open(dir string) (*Log, error) {
 }
 
 // Begin notes that work begins; end takes the note back. It is Terminal where the process was
-// killed twice while nothing but this work was noted, and Waiting where this work is under suspicion
-// while other such work goes on.
+// killed twice while nothing but this work was noted, and Waiting where this work is under
+// suspicion while other such work goes on.
 func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	if l == nil {
 		return func() {}, nil

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/rollout/health"
+	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 // times evaluates something ten times in each of some lists within each other. Variables are v0,
@@ -27,6 +30,9 @@ func times(depth int, inner string) string {
 // shared is a list of 4^18 elements that are all the same few lists.
 var shared = `[1]` + strings.Repeat(`.map(b, [b,b,b,b])`, 18)
 
+// few is a list of 4^4 elements.
+const few = `[1].map(a, [a]).map(b, [b,b,b,b]).map(b, [b,b,b,b]).map(b, [b,b,b,b]).map(b, [b,b,b,b])`
+
 // TestHostileExpressions is about what expressions of at most some kilobytes take. What is made of
 // text is ten bytes for each unit of costs.
 func TestHostileExpressions(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
@@ -36,27 +42,31 @@ func TestHostileExpressions(t *testing.T) { //nolint:paralleltest // it measures
 	)
 	long := `node.metadata.name.replace("a", node.metadata.name)` // a million bytes of a thousand
 	tests := map[string]struct{ expression, want string }{
-		"a thousand texts of a megabyte":  {times(3, long), tooCostly},
-		"texts of texts":                  {times(3, `"aaaaaaaaaa".replace("a", "bbbbbbbbbb").replace("b", "cccccccccc").replace("c", "dddddddddd")`), tooCostly},
-		"lower case":                      {times(3, long+".lowerAscii()"), tooCostly},
-		"added texts":                     {times(3, long+" + "+long), tooCostly},
-		"bytes":                           {times(4, "bytes("+long+")"), tooCostly},
-		"characters":                      {times(4, long+".charAt(5)"), tooCostly},
-		"parts of a text":                 {times(3, `node.metadata.name.split("")`), tooCostly},
-		"texts of numbers":                {times(5, "[string(v1)]"), tooCostly},
-		"maps":                            {times(5, "{v0: {v1: v2}, v1 + 100: 1}"), tooCostly},
-		"lists":                           {times(5, "[v0, [v1, [v2, [v3]]]]"), tooCostly},
-		"a list that doubles":             {`[1].map(a, [a])` + strings.Repeat(".map(b, b + b)", 40) + " == []", tooCostly},
-		"empty texts joined":              {`[""].map(a, [a])` + strings.Repeat(".map(b, b + b)", 15) + ".map(b, " + times(2, "b.join()") + ") == []", tooCostly},
-		"a list in itself, equal":         {shared + " == " + shared, tooMany},
-		"a list in itself, not equal":     {shared + " != " + shared, tooMany},
-		"a list in itself, in another":    {shared + " in [" + shared + "]", tooMany},
-		"a list in itself, as a set":      {"sets.contains(" + shared + ", " + shared + ")", tooMany},
-		"a list in itself, as the result": {"dyn(" + shared + ")", "it gives a list, which is neither true nor false"},
-		"a place in a text":               {times(3, long+`.indexOf(`+long+`.substring(5) + "b")`), tooCostly},
-		"a long text and a pattern":       {long + `.matches("a{40}b")`, "a text of 1000000 bytes is too long for a regular expression of this size"},
-		"a pattern that is made":          {`"a".matches("(` + strings.Repeat("ab{900}", 40) + `)" + node.metadata.name)`, "a regular expression repeats too much: use smaller numbers of repetitions"},
-		"a pattern of many bytes":         {`"a".matches(` + long + ")", "a regular expression has more than 4096 bytes"},
+		"a thousand texts of a megabyte":    {times(3, long), tooCostly},
+		"texts of texts":                    {times(3, `"aaaaaaaaaa".replace("a", "bbbbbbbbbb").replace("b", "cccccccccc").replace("c", "dddddddddd")`), tooCostly},
+		"lower case":                        {times(3, long+".lowerAscii()"), tooCostly},
+		"added texts":                       {times(3, long+" + "+long), tooCostly},
+		"bytes":                             {times(4, "bytes("+long+")"), tooCostly},
+		"characters":                        {times(4, long+".charAt(5)"), tooCostly},
+		"parts of a text":                   {times(3, `node.metadata.name.split("")`), tooCostly},
+		"texts of numbers":                  {times(5, "[string(v1)]"), tooCostly},
+		"maps":                              {times(5, "{v0: {v1: v2}, v1 + 100: 1}"), tooCostly},
+		"lists":                             {times(5, "[v0, [v1, [v2, [v3]]]]"), tooCostly},
+		"a list that doubles":               {`[1].map(a, [a])` + strings.Repeat(".map(b, b + b)", 40) + " == []", tooCostly},
+		"empty texts joined":                {`[""].map(a, [a])` + strings.Repeat(".map(b, b + b)", 15) + ".map(b, " + times(2, "b.join()") + ") == []", tooCostly},
+		"a list in itself, equal":           {shared + " == " + shared, tooMany},
+		"a list in itself, not equal":       {shared + " != " + shared, tooMany},
+		"a list in itself, in another":      {shared + " in [" + shared + "]", tooMany},
+		"a list in itself, as a set":        {"sets.contains(" + shared + ", " + shared + ")", tooCostly},
+		"a list in itself, and a short one": {shared + ".map(s, " + times(5, "dyn(s) != dyn([1])") + ") == []", tooCostly},
+		"sets of a list":                    {times(5, "sets.contains(["+few+"], ["+few+"])"), tooCostly},
+		"a pattern that repeats, often":     {times(4, `node.metadata.name.matches("(a?){300}b")`), tooCostly},
+		"a pattern that is made, often":     {times(4, `"".matches("(a?){900}b" + node.metadata.name)`), tooCostly},
+		"a list in itself, as the result":   {"dyn(" + shared + ")", "it gives a list, which is neither true nor false"},
+		"a place in a text":                 {times(3, long+`.indexOf(`+long+`.substring(5) + "b")`), tooCostly},
+		"a long text and a pattern":         {long + `.matches("a{40}b")`, "a text of 1000000 bytes is too long for a regular expression of this size"},
+		"a pattern that is made":            {`"a".matches("(` + strings.Repeat("ab{900}", 40) + `)" + node.metadata.name)`, "a regular expression repeats too much: use smaller numbers of repetitions"},
+		"a pattern of many bytes":           {`"a".matches(` + long + ")", "a regular expression has more than 4096 bytes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
@@ -116,26 +126,52 @@ func TestBoundedFunctionsDoAsBefore(t *testing.T) {
 
 func TestCostsOfAllNodesTogether(t *testing.T) {
 	t.Parallel()
-	c, err := health.Compile(checks(`node.metadata.name.replace("a", node.metadata.name).replace("a", "b").replace("b", "c") == ""`, "true"))
-	require.NoError(t, err)
-	judge := func() (refused int) {
-		for i := range 30 {
-			n := node()
-			n.UID, n.Name = types.UID(fmt.Sprint(i)), strings.Repeat("a", 1000)
-			results := of(c, n)
-			assert.True(t, results[1].Holds, "other checks are evaluated")
-			if !results[0].Broken {
-				continue
+	synctest.Test(t, func(t *testing.T) { // the time stands still, which is limited too
+		c, err := health.Compile(checks(`node.metadata.name.replace("a", node.metadata.name).replace("a", "b").replace("b", "c") == ""`, "true"))
+		require.NoError(t, err)
+		judge := func() (refused int) {
+			for i := range 30 {
+				n := node()
+				n.UID, n.Name = types.UID(fmt.Sprint(i)), strings.Repeat("a", 1000)
+				results := of(c, n)
+				assert.True(t, results[1].Holds, "other checks are evaluated")
+				if !results[0].Broken {
+					continue
+				}
+				if strings.HasPrefix(results[0].Value, "on all nodes together it costs more than 10000000 units at once") {
+					refused++
+				}
 			}
-			if strings.HasPrefix(results[0].Value, "on all nodes together it costs more than 10000000 units at once") {
-				refused++
-			}
+			return refused
 		}
-		return refused
-	}
-	assert.NotZero(t, judge())
-	c.Keep(func(types.UID) bool { return true })
-	assert.Zero(t, judge(), "what was refused is evaluated the next time, and nothing else")
+		assert.NotZero(t, judge())
+		c.Keep(func(types.UID) bool { return true })
+		assert.Zero(t, judge(), "what was refused is evaluated the next time, and nothing else")
+	})
+}
+
+func TestTimeOfAllNodesTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := health.Compile([]mcfgv1.RolloutHealthCheck{{Name: "slow", Expression: "true", Object: &mcfgv1.RolloutHealthObject{}}})
+		require.NoError(t, err)
+		read := func(int, string) health.Reading {
+			return health.Reading{Value: func() any {
+				time.Sleep(11 * time.Second)
+				return nil
+			}}
+		}
+		judge := func(uid types.UID) plan.HealthResult {
+			n := node()
+			n.UID = uid
+			return c.Of(t.Context(), n, read, nil, t0)[0]
+		}
+		assert.True(t, judge("1").Holds)
+		assert.True(t, judge("2").Holds)
+		assert.Contains(t, judge("3").Value, "the pool's checks take more than 20s at once on all nodes together")
+		c.Keep(func(types.UID) bool { return true })
+		assert.True(t, judge("3").Holds, "it is evaluated the next time")
+	})
 }
 
 func TestEvaluationIsNotedByName(t *testing.T) {

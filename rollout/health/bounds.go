@@ -24,15 +24,17 @@ const (
 	// maxPattern is how long a regular expression may be, and maxSteps how many steps it may make:
 	// it makes some for each byte of the text.
 	maxPattern = 4 << 10
-	maxSteps   = 20_000_000
+	maxSteps   = 2_000_000
 	// maxProgram is how many instructions it may be compiled to, of about 40 bytes each.
 	maxProgram = 10_000
+	// compileSteps is how many steps it takes to compile an instruction.
+	compileSteps = 10
 )
 
 // programOptions bound what an expression takes.
 func programOptions() []cel.ProgramOption {
 	return []cel.ProgramOption{
-		cel.CostLimit(costLimit), cel.CostTracking(cost{}), cel.InterruptCheckFrequency(interruptInterval),
+		cel.CostLimit(costLimit), cel.CostTracking(cost{}), cel.CostTrackerOptions(setsCosts()...), cel.InterruptCheckFrequency(interruptInterval),
 		cel.CustomDecoratorV2(bounded), cel.OptimizeRegex(constantPattern(overloads.Matches), constantPattern(overloads.MatchesString)),
 		cel.EvalOptions(cel.OptOptimize),
 	}
@@ -212,6 +214,20 @@ func instructions(re *syntax.Regexp) int {
 	default:
 		return inner
 	}
+}
+
+// steps is about how many steps it takes to compile a regular expression and to match a text.
+func steps(text, pattern ref.Val) int {
+	t, isText := text.(celtypes.String)
+	p, isPattern := pattern.(celtypes.String)
+	if !isText || !isPattern || len(p) > maxPattern {
+		return 0
+	}
+	parsed, err := syntax.Parse(string(p), syntax.Perl)
+	if err != nil {
+		return len(p)
+	}
+	return min((len(t)+compileSteps)*instructions(parsed), maxSteps)
 }
 
 func (p *pattern) match(s ref.Val) ref.Val {

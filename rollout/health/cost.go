@@ -6,6 +6,7 @@ import (
 	celtypes "github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
 )
 
 // bytesPerUnit is how many bytes of text cost one unit, as in CEL's own functions.
@@ -18,8 +19,7 @@ type cost struct{}
 func (cost) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	units := uint64(1)
 	switch overload {
-	case overloads.StartsWithString, overloads.EndsWithString, overloads.ContainsString, overloads.Matches, overloads.MatchesString,
-		overloads.AddString, overloads.AddBytes:
+	case overloads.StartsWithString, overloads.EndsWithString, overloads.ContainsString, overloads.AddString, overloads.AddBytes:
 		return nil
 	}
 	switch function {
@@ -30,9 +30,13 @@ func (cost) CallCost(function, overload string, args []ref.Val, result ref.Val) 
 			units += uint64(weigh(args[1], maxCompared)) //nolint:gosec // not negative
 		}
 	case operators.Equals, operators.NotEquals:
-		units += uint64(min(weigh(args[0], maxCompared), weigh(args[1], maxCompared))) //nolint:gosec // not negative
-	case "sets.contains", "sets.intersects", "sets.equivalent":
-		units += 2 * uint64(weigh(args[0], maxCompared)*weigh(args[1], maxCompared)) //nolint:gosec // not negative
+		if isScalar(args[0]) || isScalar(args[1]) {
+			units += min(size(args[0]), size(args[1]))
+		} else { // both were weighed
+			units += uint64(weigh(args[0], maxCompared) + weigh(args[1], maxCompared)) //nolint:gosec // not negative
+		}
+	case overloads.Matches:
+		units += uint64(steps(args[0], args[1])) / bytesPerUnit //nolint:gosec // not negative
 	case operators.Add: // lists share what they were made of, and a list that grows adds one element to many
 		units += min(size(args[0]), size(args[1]))
 	default:
@@ -44,6 +48,19 @@ func (cost) CallCost(function, overload string, args []ref.Val, result ref.Val) 
 		}
 	}
 	return &units
+}
+
+// setsCosts are what comparing sets has cost, in the place of the library's own numbers, for which
+// a list in a list is one element.
+func setsCosts() []interpreter.CostTrackerOption {
+	var options []interpreter.CostTrackerOption
+	for _, overload := range []string{"list_sets_contains_list", "list_sets_intersects_list", "list_sets_equivalent_list"} {
+		options = append(options, interpreter.OverloadCostTracker(overload, func(args []ref.Val, _ ref.Val) *uint64 {
+			units := 1 + 2*uint64(weigh(args[0], maxCompared)*weigh(args[1], maxCompared)) //nolint:gosec // not negative
+			return &units
+		}))
+	}
+	return options
 }
 
 // size is what a text or list costs that a call has made, its elements aside.

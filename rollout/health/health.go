@@ -30,8 +30,11 @@ const (
 	costLimitOfAll = 10 * costLimit
 	// timeLimit is how long an evaluation may take, which ends it where costs say too little; it is
 	// looked at once in interruptInterval elements of a list.
-	timeLimit         = time.Minute
+	timeLimit         = 10 * time.Second
 	interruptInterval = 100
+	// timeLimitOfAll is how long all checks of a pool may take on all Nodes between one Keep and
+	// the next: other pools wait meanwhile.
+	timeLimitOfAll = 20 * time.Second
 	// maxValue is how much is kept of what an expression gave, in bytes.
 	maxValue = 200
 )
@@ -40,6 +43,8 @@ const (
 type Checks struct {
 	checks []check
 	seen   map[types.UID][]seen
+	// took is how long evaluations have taken since the last Keep.
+	took time.Duration
 }
 
 type check struct {
@@ -181,11 +186,13 @@ func (c *Checks) Of(ctx context.Context, n *corev1.Node, read Reader, begin Begi
 		}
 		version := n.ResourceVersion + " " + reading.Version
 		if reading.Err != nil || version != was.version || n.ResourceVersion == "" {
-			end, err := one.begin(begin)
+			end, err := c.begin(one, begin)
 			if reading.Err == nil {
 				reading.Err = err
 			}
+			began := time.Now()
 			*was = seen{version, one.on(ctx, object, &reading, was.result, now)}
+			c.took += time.Since(began)
 			end()
 		}
 		if reading.Err != nil {
@@ -196,19 +203,24 @@ func (c *Checks) Of(ctx context.Context, n *corev1.Node, read Reader, begin Begi
 	return results
 }
 
-// errTooMuch is why a check is not evaluated on more Nodes now.
-var errTooMuch = fmt.Errorf("on all nodes together it costs more than %d units at once: make the expression cheaper, or let it read less", costLimitOfAll)
+// Why a check is not evaluated on more Nodes now.
+var (
+	errTooMuch = fmt.Errorf("on all nodes together it costs more than %d units at once: make the expression cheaper, or let it read less", costLimitOfAll)
+	errTooLong = fmt.Errorf("the pool's checks take more than %s at once on all nodes together: make their expressions cheaper, or let them read less", timeLimitOfAll)
+)
 
-// begin notes that the check is evaluated, unless it may not be.
-func (c *check) begin(begin Begin) (end func(), err error) {
+// begin notes that a check is evaluated, unless it may not be.
+func (c *Checks) begin(one *check, begin Begin) (end func(), err error) {
 	none := func() {}
-	if c.spent > costLimitOfAll {
+	switch {
+	case one.spent > costLimitOfAll:
 		return none, errTooMuch
-	}
-	if begin == nil {
+	case c.took > timeLimitOfAll:
+		return none, errTooLong
+	case begin == nil:
 		return none, nil
 	}
-	if end, err = begin(c.place); err != nil {
+	if end, err = begin(one.place); err != nil {
 		return none, err
 	}
 	return end, nil
@@ -282,6 +294,7 @@ func (c *check) value(ctx context.Context, node func() any, reading *Reading) (r
 
 // Keep forgets all Nodes but those that a function knows, and what the checks have cost.
 func (c *Checks) Keep(isKnown func(types.UID) bool) {
+	c.took = 0
 	for i := range c.checks {
 		c.checks[i].spent = 0
 	}
