@@ -94,7 +94,9 @@ func TestOwnPods(t *testing.T) {
 		for _, controller := range []string{"job", "statefulset"} {
 			require.ErrorContains(t, o.createPod(ofKubernetes(controller), "layerwright-agent", ownedBy("Job")), ownPodsMessage, controller)
 		}
-		require.ErrorContains(t, o.createPod(ofKubernetes("replicaset"), "layerwright-agent", ownedBy("Job")), ownPodsMessage, "where all share one account")
+		all := userWith(t, o.config, "system:serviceaccount:kube-system:replicaset-controller", pods, rule(mcfgv1.GroupName, "machineconfigs", "create"))
+		require.ErrorContains(t, o.createPod(all, "layerwright-agent", ownedBy("Job")), ownPodsMessage, "where all share one account with all rights")
+		require.NoError(t, o.createPod(all, "layerwright-agent", ownedBy("DaemonSet")))
 		require.ErrorContains(t, o.createReplicaSet(editor, ownedBy("Deployment")), ownPodsMessage)
 		require.NoError(t, o.createReplicaSet(ofKubernetes("deployment"), ownedBy("Deployment")))
 	})
