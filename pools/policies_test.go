@@ -39,11 +39,13 @@ func TestMissingPolicies(t *testing.T) {
 			[]admissionv1.ValidatingAdmissionPolicy{a, b}, []admissionv1.ValidatingAdmissionPolicyBinding{binding("x", "a", admissionv1.Deny), binding("b", "b", admissionv1.Deny)}, "",
 		},
 		"one is gone": {
-			[]admissionv1.ValidatingAdmissionPolicy{b}, []admissionv1.ValidatingAdmissionPolicyBinding{binding("a", "a", admissionv1.Deny), binding("b", "b", admissionv1.Deny)},
+			[]admissionv1.ValidatingAdmissionPolicy{b},
+			[]admissionv1.ValidatingAdmissionPolicyBinding{binding("a", "a", admissionv1.Deny), binding("b", "b", admissionv1.Deny)},
 			"these ValidatingAdmissionPolicies do not exist: a" + end,
 		},
 		"a binding is gone": {
-			[]admissionv1.ValidatingAdmissionPolicy{a, b}, []admissionv1.ValidatingAdmissionPolicyBinding{binding("a", "a", admissionv1.Deny)},
+			[]admissionv1.ValidatingAdmissionPolicy{a, b},
+			[]admissionv1.ValidatingAdmissionPolicyBinding{binding("a", "a", admissionv1.Deny)},
 			"no ValidatingAdmissionPolicyBinding with the action Deny exists for: b" + end,
 		},
 		"a binding only warns": {

@@ -239,7 +239,6 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 
 // TestWhatIsReachedDecides has DNS answer the check otherwise than the connection that follows.
 func TestWhatIsReachedDecides(t *testing.T) {
-	t.Parallel()
 	reached := false
 	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		reached = true

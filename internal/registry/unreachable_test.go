@@ -23,36 +23,37 @@ func TestErrorsTellNoOneWhatListensWhere(t *testing.T) {
 	t.Parallel()
 	const same = `image "10.1.2.3:22/os:x": the registry "10.1.2.3:22" can't be reached: it refuses connections, does not answer, or is no registry; ` +
 		"check its host and port, and allow it with --plain-http-registry where it has no TLS; the log of the controller says more"
-	failing := func(err error) func(*http.Request) (*http.Response, error) {
-		return func(*http.Request) (*http.Response, error) { return nil, err }
-	}
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
-	saying := func(status int, text string) func(*http.Request) (*http.Response, error) {
-		return func(r *http.Request) (*http.Response, error) { return answer(r, status, text), nil }
-	}
 	tests := map[string]struct {
-		answers func(*http.Request) (*http.Response, error)
-		says    string // empty: the same as all others
+		err    error // else it answers
+		status int
+		text   string
+		says   string // empty: the same as all others
 	}{
-		"nothing listens":                    {failing(dial(syscall.ECONNREFUSED)), ""},
-		"no route":                           {failing(dial(syscall.EHOSTUNREACH)), ""},
-		"no answer":                          {failing(dial(context.DeadlineExceeded)), ""},
-		"it hangs up":                        {failing(io.EOF), ""},
-		"it speaks another protocol":         {failing(fmt.Errorf("malformed HTTP response %q", "SSH-2.0-OpenSSH_9.9")), ""},
-		"it has no TLS":                      {failing(http.ErrSchemeMismatch), ""},
-		"its TLS is none":                    {failing(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), ""},
-		"a server of web pages":              {saying(http.StatusNotFound, "<html>"), ""},
-		"its name is unknown":                {failing(dial(&net.DNSError{Err: "no such host", Name: "x", IsNotFound: true})), "no such host"},
-		"its certificate is not trusted":     {failing(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), "unknown authority"},
-		"a registry that knows no such user": {saying(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"no"}]}`), "denies read access"},
-		"a registry that fails":              {saying(http.StatusBadGateway, ""), "502 Bad Gateway"},
+		"nothing listens":                    {err: dial(syscall.ECONNREFUSED)},
+		"no route":                           {err: dial(syscall.EHOSTUNREACH)},
+		"no answer":                          {err: dial(context.DeadlineExceeded)},
+		"it hangs up":                        {err: io.EOF},
+		"it speaks another protocol":         {err: fmt.Errorf("malformed HTTP response %q", "SSH-2.0-OpenSSH_9.9")},
+		"it has no TLS":                      {err: http.ErrSchemeMismatch},
+		"its TLS is none":                    {err: tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}},
+		"a server of web pages":              {status: http.StatusNotFound, text: "<html>"},
+		"its name is unknown":                {err: dial(&net.DNSError{Err: "no such host", Name: "x", IsNotFound: true}), says: "no such host"},
+		"its certificate is not trusted":     {err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, says: "unknown authority"},
+		"a registry that knows no such user": {status: http.StatusForbidden, text: `{"errors":[{"code":"DENIED","message":"no"}]}`, says: "denies read access"},
+		"a registry that fails":              {status: http.StatusBadGateway, says: "502 Bad Gateway"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told []string
 			about := func(o *registry.Options) {
-				o.Transport = tripper(tt.answers)
+				o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+					if tt.err != nil {
+						return nil, tt.err
+					}
+					return answer(r, tt.status, tt.text), nil
+				})
 				o.Unreachable = func(registry string, err error) { told = append(told, registry+": "+err.Error()) }
 			}
 			_, err := client(t, about).Resolve(t.Context(), "10.1.2.3:22/os:x")

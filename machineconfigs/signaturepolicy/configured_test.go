@@ -78,7 +78,7 @@ func TestPolicyThatNodesGet(t *testing.T) {
 
 			there, err := signaturepolicy.Read(tt.pool, selected)
 			require.NoError(t, err)
-			assert.Equal(t, accepting, string(there.Files[signaturepolicy.PolicyPath]))
+			assert.JSONEq(t, accepting, string(there.Files[signaturepolicy.PolicyPath]))
 			for _, err := range []error{there.InTheWay(), signaturepolicy.CheckKept(tt.pool, selected)} {
 				if tt.isOurs {
 					require.NoError(t, err)

@@ -79,13 +79,21 @@ func (g *grant) take(bytes int) error {
 			return errNoMemory
 		}
 		runtime.GC() // what no one holds is found only by looking for it
-		select {
-		case <-freed:
-		case <-time.After(lookAgain):
-		case <-g.ctx.Done():
-			return context.Cause(g.ctx)
+		if err := g.wait(freed); err != nil {
+			return err
 		}
 	}
+}
+
+// wait ends when something was given back, or when it is time to look for it.
+func (g *grant) wait(freed chan struct{}) error {
+	short, cancel := context.WithTimeout(g.ctx, lookAgain)
+	defer cancel()
+	select {
+	case <-freed:
+	case <-short.Done():
+	}
+	return context.Cause(g.ctx)
 }
 
 // try takes memory, if there is some. What no one uses now makes room.

@@ -41,7 +41,7 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	if s.journal, err = a.journal.read(); err != nil {
 		return s, nil, err
 	}
-	if err = a.observeLock(ctx, s); err != nil {
+	if err := a.observeLock(ctx, s); err != nil {
 		return s, nil, err
 	}
 	s.bootImage = bootImage(a.options.Root)
@@ -66,10 +66,10 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	}
 	s.base = desired.Image
 	if s.desired.Config != s.current.Config {
-		if err = a.observeArguments(ctx, s, h, current, desired); err != nil {
+		if err := a.observeArguments(ctx, s, h, current, desired); err != nil {
 			return err
 		}
-		if err = a.observeNodeState(ctx, s, current, desired); err != nil {
+		if err := a.observeNodeState(ctx, s, current, desired); err != nil {
 			return err
 		}
 	}

@@ -180,19 +180,19 @@ func TestDescribe(t *testing.T) {
 
 func TestDescribeEnding(t *testing.T) {
 	t.Parallel()
-	of := func(name string, seconds time.Duration, finalizers ...string) *corev1.Pod {
+	of := func(name string, after time.Duration, finalizers ...string) *corev1.Pod {
 		p := pod(name, "a")
-		endingAt(start.Add(seconds * time.Second))(p)
+		endingAt(start.Add(after))(p)
 		p.Finalizers = finalizers
 		return p
 	}
 	assert.Empty(t, describeEnding(nil))
-	assert.Equal(t, "pod ns/a has until 2026-11-23T19:00:30Z to end (finalizers example.com/backup)", describeEnding([]*corev1.Pod{of("a", 30, "example.com/backup")}))
+	assert.Equal(t, "pod ns/a has until 2026-11-23T19:00:30Z to end (finalizers example.com/backup)", describeEnding([]*corev1.Pod{of("a", 30*time.Second, "example.com/backup")}))
 	assert.Equal(t, "pod ns/d has until 2026-11-23T19:01:00Z to end; pod ns/a has until 2026-11-23T19:00:30Z to end; "+
-		"pod ns/b has until 2026-11-23T19:00:30Z to end; and others", describeEnding([]*corev1.Pod{of("c", 30), of("b", 30), of("d", 60), of("a", 30)}))
+		"pod ns/b has until 2026-11-23T19:00:30Z to end; and others", describeEnding([]*corev1.Pod{of("c", 30*time.Second), of("b", 30*time.Second), of("d", 60*time.Second), of("a", 30*time.Second)}))
 
-	assert.Equal(t, "its own termination, which is overdue", byTermination(of("a", 0)))
-	assert.Equal(t, "its finalizers a/b, c/d, which have not been removed", byTermination(of("a", 0, "a/b", "c/d")))
+	assert.Equal(t, "its own termination, which is overdue", byTermination(of("a", 0*time.Second)))
+	assert.Equal(t, "its finalizers a/b, c/d, which have not been removed", byTermination(of("a", 0*time.Second, "a/b", "c/d")))
 }
 
 func TestDescribeKubelet(t *testing.T) {

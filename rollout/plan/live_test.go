@@ -47,6 +47,12 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 	asked := func(n *plan.Node) { stays(n); onTheWay(n) }
 	answers := func(n *plan.Node) { asked(n); n.StagedImage, n.StagedChange = target.Image, mcfgv1.NodeChangeReboot }
 	anOldAgent := func(n *plan.Node) { stays(n); n.Stages = false }
+	staying := func(change ...func(*plan.Node)) plan.Input {
+		for len(change) < 3 {
+			change = append(change, stays)
+		}
+		return input(change...)
+	}
 	waiting := func(in plan.Input) plan.Input {
 		in.Wait.Reason = "waits for pool infra"
 		return in
@@ -63,12 +69,12 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
 		"two that find that they can't":       {input(cant, cannot), []string{"c"}, []string{"a"}},
 		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
-		"the image stays":                     {input(stays, stays, stays), []string{"a", "b", "c"}, nil},
-		"the image stays beside one away":     {input(away, stays, stays), []string{"b", "c"}, nil},
-		"the image stays, other arguments":    {input(otherArguments, stays, stays), []string{"b", "c"}, []string{"a"}},
-		"the image stays, not answered yet":   {input(asked, stays, stays), []string{"b", "c"}, nil},
-		"the image stays, a policy reboots":   {input(answers, stays, stays), []string{"b", "c"}, []string{"a"}},
-		"the image stays, an older agent":     {input(anOldAgent, stays, stays), []string{"b", "c"}, []string{"a"}},
+		"the image stays":                     {staying(), []string{"a", "b", "c"}, nil},
+		"the image stays beside one away":     {staying(away), []string{"b", "c"}, nil},
+		"the image stays, other arguments":    {staying(otherArguments), []string{"b", "c"}, []string{"a"}},
+		"the image stays, not answered yet":   {staying(asked), []string{"b", "c"}, nil},
+		"the image stays, a policy reboots":   {staying(answers), []string{"b", "c"}, []string{"a"}},
+		"the image stays, an older agent":     {staying(anOldAgent), []string{"b", "c"}, []string{"a"}},
 		"one that can't waits for a pool":     {waiting(input(cant)), nil, nil},
 	}
 	for name, tt := range tests {

@@ -96,7 +96,7 @@ func (w *world) away() int {
 	n := 0
 	for _, m := range w.members() {
 		isServing := m.IsHealthy() && (!m.IsMoving() || m.LiveOnly)
-		if m.IsUnavailable() && !(m.IsDegraded() && isServing) {
+		if m.IsUnavailable() && (!m.IsDegraded() || !isServing) {
 			n++
 		}
 	}

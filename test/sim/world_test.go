@@ -310,6 +310,8 @@ func (w *world) apply(p *plan.Plan) {
 				w.started = w.now()
 			}
 			m.RolloutStarted = w.started
+		case plan.Repeat:
+			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image
 		case plan.Rollback:
 			m.FailedTarget, m.FailedReason, m.StageImage, m.LiveOnly = move.Failed, move.Reason, "", false
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image

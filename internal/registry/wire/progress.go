@@ -135,7 +135,7 @@ func (b *receivedBody) Read(p []byte) (int, error) {
 	}
 	b.patience.begin()
 	n, err := b.ReadCloser.Read(p)
-	if gaveUp := b.patience.end(n); gaveUp != nil && err != io.EOF { //nolint:errorlint // readers return it as it is
+	if gaveUp := b.patience.end(n); gaveUp != nil && err != io.EOF {
 		return 0, gaveUp
 	}
 	return n, err

@@ -161,7 +161,7 @@ func (h *systemdHost) untilReboot() string {
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err := cmd.Run()
 	exit := (*exec.ExitError)(nil)
-	require.True(h.t, errors.As(err, &exit), "%v: %s", err, &said)
+	require.ErrorAs(h.t, err, &exit, "%s", &said)
 	status, is := exit.Sys().(syscall.WaitStatus)
 	// Process 1 of a namespace that reboots ends by this signal (reboot(2)).
 	require.True(h.t, is && (status.Signal() == syscall.SIGHUP || status.ExitStatus() == 128+int(syscall.SIGHUP)), "it did not reboot: %v: %s", err, &said)
