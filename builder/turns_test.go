@@ -35,6 +35,26 @@ func (q queued) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 	return q.BaseImages.Index(ctx, image)
 }
 
+// TestWaitingForATurnUsesUpNoAttempt: other images are no fault of the build's.
+func TestWaitingForATurnUsesUpNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
+	given := turns.New(1, clock.RealClock{})
+	require.NoError(t, w.round(w.builder()))
+	_, end, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
+	require.NoError(t, err)
+	b := w.builder(func(o *settings) { o.Base = queued{o.Base, given} })
+	for range 2 {
+		_, err = b.builds.Reconcile(t.Context(), request(w.builds()[0].Name))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "False AsExpected", text(w.builds()[0].Status.Conditions, status.BuildFailed))
+	end()
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
 // TestWhoWaitsForATurnSaysWhose has a base image of a slow registry take the only turn.
 func TestWhoWaitsForATurnSaysWhose(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -24,8 +26,10 @@ const (
 	lookAgain   = time.Second
 )
 
-// errNoMemory is why an image is not indexed now.
-var errNoMemory = errors.New("the indexes of other images take all memory that there is for indexes, so this one is tried again later")
+// errNoMemory is why an image is not indexed now. Like a turn, it is waited for: what others read is
+// no failure of this one.
+var errNoMemory = fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, lookAgain, errors.New(
+	"the indexes of other images take all memory that there is for indexes, so this one is tried again later"))
 
 // budget is the memory of all indexes. What an index has taken is given back when no one holds it
 // any more, which the garbage collector finds out: holders need not say it, and can't forget to.

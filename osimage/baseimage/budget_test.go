@@ -9,13 +9,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -65,6 +72,29 @@ func TestTheOldestReaderWaits(t *testing.T) {
 	late := b.grant(ctx)
 	cancel(gone)
 	require.ErrorIs(t, late.take(1), gone)
+}
+
+// TestAFullBudgetIsWaitedFor has another image take all memory, which fails none.
+func TestAFullBudgetIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		loader := New(Options{MaxMemory: 1})
+		hog := loader.memory.grant(t.Context())
+		require.NoError(t, hog.take(1))
+		_, err := loader.Index(t.Context(), small(t))
+		require.ErrorIs(t, err, errNoMemory)
+		assert.Equal(t, fault.Waiting, fault.ClassOf(err))
+		assert.Equal(t, mcfgv1.ReasonWaitingForTurn, fault.Reason(err))
+		assert.Equal(t, time.Second, fault.After(err))
+	})
+}
+
+// small is an image of one layer.
+func small(t *testing.T) v1.Image { //nolint:ireturn // that is how go-containerregistry has images
+	t.Helper()
+	image, err := mutate.AppendLayers(empty.Image, registrytest.Layer(t, map[string]string{"etc/motd": "hello"}))
+	require.NoError(t, err)
+	return image
 }
 
 func TestMemoryOfAnIndexIsGivenBackWithIt(t *testing.T) {

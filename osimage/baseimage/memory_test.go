@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
@@ -46,7 +48,8 @@ func TestImagesShareOneBudget(t *testing.T) {
 					assert.Equal(t, first.Paths(), x.Paths())
 					return
 				}
-				if !assert.ErrorContains(t, err, "the indexes of other images take all memory that there is for indexes, so this one is tried again later") {
+				const text = "the indexes of other images take all memory that there is for indexes, so this one is tried again later"
+				if !assert.ErrorContains(t, err, text) || !assert.Equal(t, mcfgv1.ReasonWaitingForTurn, fault.Reason(err), "it is no failure") {
 					return
 				}
 			}
