@@ -20,7 +20,8 @@ const (
 	patience = time.Second
 	// again is when to ask again.
 	again = 2 * time.Second
-	// longest is how long a turn lasts for certain. It lasts longer where no one else wants one.
+	// longest is how long a turn lasts for certain, and twice as long after one that was too short. It
+	// lasts longer where no one else wants one.
 	longest = 5 * time.Minute
 )
 
@@ -33,6 +34,9 @@ type Turns struct {
 	held map[string]*turn // by registry
 	// waiting are in the order in which they asked.
 	waiting []*turn
+	// lasts is how long the next turn of an image lasts for certain whose last one was ended: two
+	// that need more than longest for one layer would else end each other for ever.
+	lasts map[string]time.Duration
 }
 
 // turn is one that someone has, or wants.
@@ -41,11 +45,12 @@ type turn struct {
 	since           time.Time
 	end             context.CancelCauseFunc
 	begun           chan struct{}
+	ended           bool
 }
 
 // New makes turns, of which there are so many at a time.
 func New(most int, c clock.PassiveClock) *Turns {
-	return &Turns{most: most, clock: c, held: map[string]*turn{}}
+	return &Turns{most: most, clock: c, held: map[string]*turn{}, lasts: map[string]time.Duration{}}
 }
 
 // Take gives a turn for an image of a registry: a context that lasts as long, and a function that
@@ -74,6 +79,9 @@ func (t *Turns) Take(ctx context.Context, registry, image string) (context.Conte
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.held, registry)
+		if !mine.ended {
+			delete(t.lasts, image)
+		}
 		t.grant()
 	}, nil
 }
@@ -103,15 +111,17 @@ func (t *Turns) leave(ctx context.Context, mine *turn) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if own := t.held[mine.registry]; own != nil {
-		return waiting(own.image, own.registry)
+	first := t.held[mine.registry]
+	if first == nil {
+		first = t.oldest()
 	}
-	oldest := t.oldest()
-	if t.clock.Since(oldest.since) >= longest {
-		oldest.end(fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, again, fmt.Errorf(
-			"image %q took more than %s to read while others waited; it goes on at its next turn", oldest.image, longest)))
+	lasts := max(longest, t.lasts[first.image])
+	if !first.ended && t.clock.Since(first.since) >= lasts {
+		first.ended, t.lasts[first.image] = true, 2*lasts
+		first.end(fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, again, fmt.Errorf(
+			"image %q took more than %s to read while others waited; it goes on at its next turn", first.image, lasts)))
 	}
-	return waiting(oldest.image, oldest.registry)
+	return waiting(first.image, first.registry)
 }
 
 // oldest is the turn that was taken first.

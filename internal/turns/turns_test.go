@@ -73,28 +73,56 @@ func TestManyQuickTurnsAreTakenInOrder(t *testing.T) {
 
 func TestALongTurnEndsForOthers(t *testing.T) {
 	t.Parallel()
+	for name, other := range map[string]string{"of another registry": "b.example", "of the same registry": "slow.example"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				given := turns.New(1, clock.RealClock{})
+				slow, endSlow, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
+				require.NoError(t, err)
+				time.Sleep(4 * time.Minute)
+				_, _, err = given.Take(t.Context(), other, other+"/os:2")
+				require.Error(t, err)
+				require.NoError(t, slow.Err())
+
+				time.Sleep(time.Minute)
+				_, _, err = given.Take(t.Context(), other, other+"/os:2")
+				requireWaits(t, err, `it waits for the turn of image "slow.example/os:1" of registry "slow.example", which is read now`)
+				require.EqualError(t, context.Cause(slow), `image "slow.example/os:1" took more than 5m0s to read while others waited; it goes on at its next turn`)
+				require.True(t, fault.IsWaiting(context.Cause(slow)))
+				endSlow()
+				_, end, err := given.Take(t.Context(), other, other+"/os:2")
+				require.NoError(t, err)
+				end()
+			})
+		})
+	}
+}
+
+// TestTurnsThatEndEachOtherGrow has two images of one registry need seven minutes each.
+func TestTurnsThatEndEachOtherGrow(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		given := turns.New(1, clock.RealClock{})
-		slow, endSlow, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
-		require.NoError(t, err)
-		time.Sleep(4 * time.Minute)
-		_, _, err = given.Take(t.Context(), "b.example", "b.example/os:1")
-		require.Error(t, err)
-		require.NoError(t, slow.Err())
-
-		time.Sleep(time.Minute)
-		_, _, err = given.Take(t.Context(), "slow.example", "slow.example/os:2")
-		require.Error(t, err)
-		require.NoError(t, slow.Err(), "the registry's own images wait")
-
-		_, _, err = given.Take(t.Context(), "b.example", "b.example/os:1")
-		require.Error(t, err)
-		require.EqualError(t, context.Cause(slow), `image "slow.example/os:1" took more than 5m0s to read while others waited; it goes on at its next turn`)
-		require.True(t, fault.IsWaiting(context.Cause(slow)))
-		endSlow()
-		_, end, err := given.Take(t.Context(), "b.example", "b.example/os:1")
-		require.NoError(t, err)
-		end()
+		want := func(image, other string) (done bool) {
+			ctx, end, err := given.Take(t.Context(), "a.example", image)
+			require.NoError(t, err)
+			defer end()
+			for range 7 {
+				time.Sleep(time.Minute)
+				_, _, err := given.Take(t.Context(), "a.example", other)
+				require.Error(t, err)
+				if ctx.Err() != nil {
+					return false
+				}
+			}
+			return true
+		}
+		require.False(t, want("one", "two"))
+		require.False(t, want("two", "one"))
+		require.True(t, want("one", "two"))
+		require.True(t, want("two", "one"))
+		require.False(t, want("one", "two"), "what was read begins anew")
 	})
 }
 

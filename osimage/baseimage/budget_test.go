@@ -89,6 +89,47 @@ func TestAFullBudgetIsWaitedFor(t *testing.T) {
 	})
 }
 
+// slow is a layer that takes almost as long as a turn.
+type slow struct{ v1.Layer }
+
+// Compressed comes late.
+func (s slow) Compressed() (io.ReadCloser, error) {
+	time.Sleep(4*time.Minute + 30*time.Second)
+	return s.Layer.Compressed()
+}
+
+// of is an image with another layer.
+type of struct {
+	v1.Image
+	layer v1.Layer
+}
+
+// Layers is the other layer.
+func (o of) Layers() ([]v1.Layer, error) { return []v1.Layer{o.layer}, nil }
+
+func TestMemoryIsWaitedForNoLongerThanTheTurnLasts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		loader := New(Options{MaxMemory: 1})
+		loader.memory.taken = 1
+		image := small(t)
+		layers, err := image.Layers()
+		require.NoError(t, err)
+		begun, failed := time.Now(), make(chan error)
+		go func() {
+			_, err := loader.Index(t.Context(), of{image, slow{layers[0]}})
+			failed <- err
+		}()
+		time.Sleep(5 * time.Minute)
+		p, err := open(t.Context(), image)
+		require.NoError(t, err)
+		_, _, err = loader.turns.Take(t.Context(), p.registry, "another")
+		require.Error(t, err)
+		require.ErrorContains(t, <-failed, "took more than 5m0s to read while others waited")
+		require.Less(t, time.Since(begun), 5*time.Minute+10*time.Second)
+	})
+}
+
 // small is an image of one layer.
 func small(t *testing.T) v1.Image { //nolint:ireturn // that is how go-containerregistry has images
 	t.Helper()

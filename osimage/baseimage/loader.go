@@ -151,6 +151,7 @@ func (l *Loader) index(ctx context.Context, p *parts) (x *osindex.Index, err err
 		return nil, err
 	}
 	defer end()
+	memory.ctx = ctx // who waits for memory does not outlast the turn
 	kept := l.options.Clock.Now()
 	for number := known; number < len(p.layers); number++ {
 		if err := l.stream(ctx, p, number, x.Apply); err != nil {
