@@ -2,12 +2,14 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -33,6 +35,47 @@ func (q queued) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 	}
 	defer end()
 	return q.BaseImages.Index(ctx, image)
+}
+
+// sharing is a reader of base images that reads one at a time for all who want it.
+type sharing struct {
+	maker.BaseImages
+
+	flights *singleflight.Group
+}
+
+// Index reads, or waits a moment for who does.
+func (s sharing) Index(ctx context.Context, image v1.Image) (*osindex.Index, error) {
+	return turns.Share(ctx, s.flights, "os", "registry.example/os:1", func() (*osindex.Index, error) { return s.BaseImages.Index(ctx, image) })
+}
+
+// TestWhoWaitsForATurnSaysSoOnce has another pool read the base image for long.
+func TestWhoWaitsForATurnSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	var flights singleflight.Group
+	begun, ends, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		_, err := turns.Share(context.WithoutCancel(t.Context()), &flights, "os", "registry.example/os:1", func() (*osindex.Index, error) {
+			close(begun)
+			<-ends
+			return nil, errors.New("broken off")
+		})
+		ended <- err
+	}()
+	<-begun
+	b := w.builder(func(o *settings) { o.Base, o.SlowAfter = sharing{o.Base, &flights}, 20*time.Millisecond })
+	require.NoError(t, w.round(b))
+	assert.Contains(t, w.says("worker", status.Reconciling), "True WaitingForTurn ")
+	written := len(w.writes)
+	for range 2 {
+		require.NoError(t, w.round(b))
+	}
+	assert.Empty(t, w.writes[written:], "what it waits for is said already")
+	close(ends)
+	require.EqualError(t, <-ended, "broken off")
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
 // TestWaitingForATurnUsesUpNoAttempt: other images are no fault of the build's.

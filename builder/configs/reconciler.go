@@ -198,6 +198,9 @@ func (r *Reconciler) writeSlow(ctx context.Context, config *mcfgv1.MachineOSConf
 	if is := status.Find(config.Status.Conditions, status.Stalled); is != nil && is.Status == metav1.ConditionTrue {
 		return nil // that says more
 	}
+	if is := status.Find(config.Status.Conditions, status.Ready); is != nil && is.Reason == mcfgv1.ReasonWaitingForTurn {
+		return nil // that does too, and would come again with the next turn that is refused
+	}
 	patch := status.NewPatcher(r.options.Client, config, status.KeepGeneration())
 	conditions := config.GetConditions()
 	status.SetSummary(&conditions, status.NotBefore(r.options.Clock.Now(), conditions), config.Generation, status.Summary{

@@ -4,21 +4,17 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/singleflight"
 
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// sharePatience is how long someone waits for what someone else reads for both.
-const sharePatience = 2 * time.Second
-
 // Share reads something of an image once for all who want it at the same time, by its key. Who did
 // not begin gets a [WaitError] where it takes long, and what was read when it asks again.
 func Share[T any](ctx context.Context, flights *singleflight.Group, key, image string, read func() (T, error)) (T, error) {
 	var none T
-	short, cancel := context.WithTimeout(ctx, sharePatience)
+	short, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		var led atomic.Bool

@@ -159,7 +159,9 @@ func TestShare(t *testing.T) {
 			leads <- got
 		}()
 		synctest.Wait()
+		asked := time.Now()
 		_, err := ask()
+		assert.Equal(t, time.Second, time.Since(asked), "no longer than for a turn")
 		requireWaits(t, err, `it waits until image "a.example/os:1" has been read, which is wanted elsewhere too`)
 
 		follows := make(chan int, 1)
