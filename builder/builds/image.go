@@ -177,7 +177,7 @@ func (s *scope) order(ctx context.Context) (*building, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := s.options.Checker.BaseImage(ctx, credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage], objects.ArchitecturesAsked(s.build))
+	base, err := s.options.Checker.BaseImage(ctx, credentials, s.build.Annotations[mcfgv1.AnnotationBaseImage], objects.ArchitecturesAsked(s.build))
 	if err != nil {
 		return nil, err
 	}

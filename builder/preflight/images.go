@@ -134,7 +134,7 @@ func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (
 			return nil, unsuitable(found.Image, err.Error())
 		}
 	}
-	base, err := i.BaseImage(ctx, i.result.Pull, found.Image, chosen)
+	base, err := i.BaseImage(ctx, i.result.Credentials, found.Image, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +231,12 @@ func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 }
 
 // BaseImage reads what an OS image has, by digest, for some of its architectures; for all that
-// nodes can have where none is named.
-func (c *Checker) BaseImage(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
-	return c.bases.get(ctx, question{about: pinned, with: fmt.Sprint(wanted)}, func() (*Base, error) { return c.readBase(ctx, pull, pinned, wanted) })
+// nodes can have where none is named. It is opened with the same credentials later, so what others
+// have found with theirs is not given.
+func (c *Checker) BaseImage(ctx context.Context, with credentials.Credentials, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
+	return c.bases.get(ctx, question{about: pinned, with: with.Access + fmt.Sprint(wanted)}, func() (*Base, error) {
+		return c.readBase(ctx, with.Pull, pinned, wanted)
+	})
 }
 
 func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
