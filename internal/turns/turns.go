@@ -20,7 +20,7 @@ const (
 	patience = time.Second
 	// again is when to ask again.
 	again = 2 * time.Second
-	// longest is how long a turn lasts for certain, and twice as long after one that was too short. It
+	// longest is how long a turn lasts for certain, twice as long after one that was too short. It
 	// lasts longer where no one else wants one.
 	longest = 5 * time.Minute
 )

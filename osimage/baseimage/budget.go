@@ -26,8 +26,8 @@ const (
 	lookAgain   = time.Second
 )
 
-// errNoMemory is why an image is not indexed now. Like a turn, it is waited for: what others read is
-// no failure of this one.
+// errNoMemory is why an image is not indexed now. Like a turn, it is waited for: what others read
+// is no failure of this one.
 var errNoMemory = fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, lookAgain, errors.New(
 	"the indexes of other images take all memory that there is for indexes, so this one is tried again later"))
 
