@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -108,4 +110,31 @@ func TestAConfigurationThatFailsIsHeldAlone(t *testing.T) {
 	w.settle()
 	assert.Equal(t, []string{"rendered-3", "rendered-3"}, w.configs("a", "b"))
 	assert.False(t, status.IsTrue(w.pool().GetConditions(), typeRolloutDegraded))
+}
+
+// TestWhatANodeHadBeforeIsNotOnTrial takes a change back for which a node waits for its turn.
+func TestWhatANodeHadBeforeIsNotOnTrial(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-1", checked(podsCheck())), newConfig("rendered-1", "0"), newConfig("rendered-2", "0"), newLayer("1"),
+		newImage("new", "1", "rendered-1"), newNode("a", nodestest.HavingImage("1")), newNode("b", nodestest.HavingImage("1")))
+	w.settle()
+	w.configured("rendered-2")
+	w.reconcile()
+	require.Equal(t, "true", w.node("a").Annotations[mcfgv1.AnnotationLiveOnly])
+	for _, name := range []string{"a", "b"} {
+		w.annotated(name, mcfgv1.AnnotationStagedChange, mcfgv1.NodeChangeReboot)
+		w.annotated(name, mcfgv1.AnnotationStagedImage, nodestest.Pinned("1"))
+	}
+	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
+	w.configured("rendered-1")
+	w.reconcile()
+	w.reconcile()
+	require.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+	for hours := range 3 {
+		w.clock.SetTime(t0.Add(time.Duration(hours) * time.Hour))
+		w.reconcile()
+	}
+	assert.Nil(t, w.image("new").Quarantined())
+	assert.False(t, status.IsTrue(w.pool().GetConditions(), typeRolloutDegraded), "%v", w.pool().Status.Rollout)
+	assert.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary)
 }

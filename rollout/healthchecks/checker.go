@@ -161,7 +161,7 @@ func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
 	f.Invalid = of.err
 	var judged []*plan.Node
 	for i := range p.Members {
-		if m := &p.Members[i]; m.IsAt(p.Target) && m.WasUpdatedIn(p.Started, p.Superseded) {
+		if m := &p.Members[i]; m.IsOnTrial(p.Target, p.Started, p.Superseded) {
 			judged = append(judged, m)
 		}
 	}

@@ -50,7 +50,7 @@ func (d *decision) judge(n *Node) verdict {
 
 // judgeArrived judges the health of a node that has the target.
 func (d *decision) judgeArrived(n *Node) verdict {
-	if !n.WasUpdatedIn(d.Started, d.Superseded) {
+	if !n.IsOnTrial(d.Target, d.Started, d.Superseded) {
 		return verdict{}
 	}
 	if slices.Contains(d.FailedAtQuarantine, n.Name) {
@@ -90,20 +90,24 @@ func (d *decision) judgeCheck(n *Node, h *HealthResult) verdict {
 	}
 }
 
-// WasUpdatedIn reports whether the node was changed in one of the rollouts that began at these
-// times, of which a zero one is none. The node's own clock, which may be wrong, decides only where
-// nothing else does.
-func (n *Node) WasUpdatedIn(rollouts ...time.Time) bool {
-	return slices.ContainsFunc(rollouts, func(started time.Time) bool {
-		switch {
-		case started.IsZero():
-			return false
-		case n.RolloutStarted.IsZero():
-			return !n.Arrived.Before(started)
-		default:
-			return n.RolloutStarted.Equal(started)
-		}
-	})
+// IsOnTrial reports whether the node has a target, and was changed to it in the rollout that began
+// at a time, or in the one before. Told then of another target that it did not take, it had this
+// one before, which proves nothing.
+func (n *Node) IsOnTrial(t nodes.Target, started, superseded time.Time) bool {
+	return n.IsAt(t) && (n.wasToldIn(started) || n.Previous != t && n.wasToldIn(superseded))
+}
+
+// wasToldIn reports whether the node was told to change in the rollout that began at a time. The
+// node's own clock, which may be wrong, decides only where nothing else does.
+func (n *Node) wasToldIn(started time.Time) bool {
+	switch {
+	case started.IsZero():
+		return false
+	case n.RolloutStarted.IsZero():
+		return !n.Arrived.Before(started)
+	default:
+		return n.RolloutStarted.Equal(started)
+	}
 }
 
 // known is a time by this process's clock, or else by that of a node.
