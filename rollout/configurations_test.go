@@ -112,7 +112,7 @@ func TestAConfigurationThatFailsIsHeldAlone(t *testing.T) {
 	assert.False(t, status.IsTrue(w.pool().GetConditions(), typeRolloutDegraded))
 }
 
-// TestWhatANodeHadBeforeIsNotOnTrial takes a change back for which a node waits for its turn.
+// TestWhatANodeHadBeforeIsNotOnTrial takes a change back for which a node waits for its slot.
 func TestWhatANodeHadBeforeIsNotOnTrial(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-1", checked(podsCheck())), newConfig("rendered-1", "0"), newConfig("rendered-2", "0"), newLayer("1"),

@@ -47,13 +47,14 @@ func TestErrorsTellNoOneWhatListensWhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told []string
+			transport := tripper(func(r *http.Request) (*http.Response, error) {
+				if tt.err != nil {
+					return nil, tt.err
+				}
+				return answer(r, tt.status, tt.text), nil
+			})
 			about := func(o *registry.Options) {
-				o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
-					if tt.err != nil {
-						return nil, tt.err
-					}
-					return answer(r, tt.status, tt.text), nil
-				})
+				o.Transport = transport
 				o.Unreachable = func(registry string, err error) { told = append(told, registry+": "+err.Error()) }
 			}
 			_, err := client(t, about).Resolve(t.Context(), "10.1.2.3:22/os:x")
@@ -66,7 +67,7 @@ func TestErrorsTellNoOneWhatListensWhere(t *testing.T) {
 			assert.Equal(t, fault.Transient, fault.ClassOf(err))
 			require.Len(t, told, 1)
 			require.Error(t, client(t, about).CanPush(t.Context(), "10.1.2.3:22/os"))
-			_, err = client(t, func(o *registry.Options) { o.Transport = tripper(tt.answers) }).Resolve(t.Context(), "10.1.2.3:22/os:x")
+			_, err = client(t, func(o *registry.Options) { o.Transport = transport }).Resolve(t.Context(), "10.1.2.3:22/os:x")
 			assert.NotContains(t, err.Error(), "can't be reached", "a person at a terminal learns it")
 		})
 	}

@@ -142,9 +142,10 @@ func (l *Loader) index(ctx context.Context, p *parts) (x *osindex.Index, err err
 	}
 	memory := l.memory.grant(ctx)
 	defer func() { memory.end(key, x) }()
-	x, known, err := l.cache.longest(log, p.keys, memory.take)
+	// x is the index when it is whole, and not before: a panic leaves nothing in memory.
+	made, known, err := l.cache.longest(log, p.keys, memory.take)
 	if err != nil || known == len(p.layers) {
-		return x, err
+		return made, err
 	}
 	ctx, end, err := l.turns.Take(ctx, p.registry, p.image)
 	if err != nil {
@@ -154,16 +155,16 @@ func (l *Loader) index(ctx context.Context, p *parts) (x *osindex.Index, err err
 	memory.ctx = ctx // who waits for memory does not outlast the turn
 	kept := l.options.Clock.Now()
 	for number := known; number < len(p.layers); number++ {
-		if err := l.stream(ctx, p, number, x.Apply); err != nil {
+		if err := l.stream(ctx, p, number, made.Apply); err != nil {
 			return nil, err
 		}
 		if number+1 < len(p.layers) && l.options.Clock.Since(kept) >= keepAfter {
 			kept = l.options.Clock.Now()
-			_ = l.cache.store(p.keys[number], x) // only the next try misses it
+			_ = l.cache.store(p.keys[number], made) // only the next try misses it
 		}
 	}
-	if err := l.cache.store(key, x); err != nil {
+	if err := l.cache.store(key, made); err != nil {
 		log.Error(err, "Index not cached")
 	}
-	return x, nil
+	return made, nil
 }

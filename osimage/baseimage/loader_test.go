@@ -335,6 +335,46 @@ func TestIndexGoesOnWithoutTheCallerWhoBegan(t *testing.T) {
 	})
 }
 
+// panicking is a layer that ends what reads it for the first time.
+type panicking struct {
+	v1.Layer
+
+	done *bool
+}
+
+func (p panicking) Compressed() (io.ReadCloser, error) {
+	if !*p.done {
+		return p, nil
+	}
+	return p.Layer.Compressed()
+}
+
+func (p panicking) Read([]byte) (int, error) {
+	*p.done = true
+	panic("an index out of range")
+}
+
+func (p panicking) Close() error { return nil }
+
+func TestNothingStaysOfAnIndexThatPanicked(t *testing.T) {
+	t.Parallel()
+	image := base(t)
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
+	last := len(layers) - 1
+	hostile := crafted{image, append(layers[:last:last], panicking{layers[last], new(bool)}), config.RootFS.DiffIDs}
+	loader := baseimage.New(baseimage.Options{})
+	_, err = loader.Index(t.Context(), hostile)
+	require.Error(t, err)
+	got, err := loader.Index(t.Context(), hostile)
+	require.NoError(t, err)
+	whole, err := baseimage.New(baseimage.Options{}).Index(t.Context(), image)
+	require.NoError(t, err)
+	require.Equal(t, encoded(t, whole), encoded(t, got))
+}
+
 // silent is a layer of a registry that sends nothing of it before the channel is closed.
 type silent struct {
 	held
