@@ -38,7 +38,7 @@ const few = `[1].map(a, [a]).map(b, [b,b,b,b]).map(b, [b,b,b,b]).map(b, [b,b,b,b
 func TestHostileExpressions(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
 	const (
 		tooCostly, tooMany = "operation cancelled: actual cost limit exceeded", "values of more than 100000 elements are compared"
-		most               = 160 << 20
+		most               = 200 << 20
 	)
 	long := `node.metadata.name.replace("a", node.metadata.name)` // a million bytes of a thousand
 	tests := map[string]struct{ expression, want string }{
