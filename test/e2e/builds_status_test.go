@@ -67,8 +67,8 @@ func testWhatIsWrongIsSaid(t *testing.T) {
 			},
 			ready: "Unknown Retrying", reconciling: "True Retrying",
 			message: `spec.renderedImagePushSpec: resolving image "10.250.0.1:19/builds/unreachable:unreachable-KEY": ` +
-				`Get "https://10.250.0.1:19/v2/": dial tcp 10.250.0.1:19: connect: connection refused; ` +
-				`Get "http://10.250.0.1:19/v2/": dial tcp 10.250.0.1:19: connect: connection refused`,
+				`the registry "10.250.0.1:19" can't be reached: it refuses connections, does not answer, or is no registry; check its host and port, ` +
+				`and allow it with --plain-http-registry where it has no TLS; the log of the controller says more`,
 			cure: func(p *layered) {
 				p.changeConfig(func(c *mcfgv1.MachineOSConfig) {
 					c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(p.host + "/" + imagesPath + "/" + p.name + ":latest")
