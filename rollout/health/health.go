@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -43,8 +44,9 @@ const (
 type Checks struct {
 	checks []check
 	seen   map[types.UID][]seen
-	// took is how long evaluations have taken since the last Keep.
-	took time.Duration
+	// took is how long evaluations have taken since the last Keep, by the clock.
+	took  time.Duration
+	clock clock.PassiveClock
 }
 
 type check struct {
@@ -98,7 +100,7 @@ func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing health checks: %w", err)
 	}
-	c := &Checks{seen: map[types.UID][]seen{}}
+	c := &Checks{seen: map[types.UID][]seen{}, clock: clock.RealClock{}}
 	var errs []error
 	for i := range list {
 		one := check{name: list[i].Name, timeout: plan.Duration(list[i].Timeout, plan.DefaultHealthTimeout), place: i, reads: reads(&list[i])}
@@ -190,9 +192,9 @@ func (c *Checks) Of(ctx context.Context, n *corev1.Node, read Reader, begin Begi
 			if reading.Err == nil {
 				reading.Err = err
 			}
-			began := time.Now()
+			began := c.clock.Now()
 			*was = seen{version, one.on(ctx, object, &reading, was.result, now)}
-			c.took += time.Since(began)
+			c.took += c.clock.Since(began)
 			end()
 		}
 		if reading.Err != nil {
