@@ -435,3 +435,16 @@ func TestDrift(t *testing.T) {
 		"/etc/opened has mode 0666 and not 0644", "/etc/removed was removed", "/etc/systemd/system/a.service.d/b.conf was removed",
 	}, got)
 }
+
+// TestKeysOfAHomeThatIsALink has /root as ostree hosts have it.
+func TestKeysOfAHomeThatIsALink(t *testing.T) {
+	t.Parallel()
+	root, h := newHost(t)
+	require.NoError(t, os.Mkdir(filepath.Join(root, "var/roothome"), 0o700))
+	require.NoError(t, os.Symlink("var/roothome", filepath.Join(root, "root")))
+	put(t, root, "/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/bash\n", os.Getuid(), os.Getgid()))
+	cfg := &machineconfigs.Config{}
+	cfg.Ignition.Passwd.Users = []types.PasswdUser{{Name: "root", SSHAuthorizedKeys: []types.SSHAuthorizedKey{"ssh-ed25519 A"}}}
+	require.NoError(t, apply(h, &machineconfigs.Config{}, cfg))
+	require.Equal(t, "ssh-ed25519 A\n", get(t, root, "/var/roothome/.ssh/authorized_keys.d/ignition"))
+}

@@ -91,7 +91,9 @@ func (r *reader) user(u *types.PasswdUser) {
 	if len(u.SSHAuthorizedKeys) == 0 {
 		return
 	}
-	home, err := r.resolve(account.Home)
+	// Through a home that is a link itself, as /root is on ostree hosts.
+	ssh, err := r.resolve(path.Join(account.Home, ".ssh"))
+	home := path.Dir(ssh)
 	if err == nil && (home == "/" || isFixed(topOf(home))) {
 		err = errors.New("nothing can be written there")
 	}
