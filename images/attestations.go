@@ -306,11 +306,7 @@ func subjectOf(ctx context.Context, credentials credentials.Credentials, image *
 	if err != nil {
 		return about, err
 	}
-	platforms := resolved.Platforms
-	if len(platforms) == 0 {
-		platforms = []v1.Platform{{}} // a single image says itself what it is for
-	}
-	for _, platform := range platforms {
+	for _, platform := range resolved.EachPlatform() {
 		one := sbom.Platform{Platform: platform}
 		if one.Image, err = credentials.Push.Image(ctx, pinned, platform); err != nil {
 			return about, err

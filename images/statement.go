@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -43,11 +42,7 @@ func checkLabels(ctx context.Context, images *registry.Client, image *mcfgv1alph
 	if err != nil {
 		return false, err
 	}
-	platforms := resolved.Platforms
-	if len(platforms) == 0 {
-		platforms = []v1.Platform{{}} // a single image says itself what it is for
-	}
-	for _, platform := range platforms {
+	for _, platform := range resolved.EachPlatform() {
 		labels, err := images.Labels(ctx, pinned, platform)
 		if err != nil {
 			return false, err

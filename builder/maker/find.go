@@ -64,11 +64,7 @@ func PreBuilt(ctx context.Context, credentials credentials.Credentials, image st
 	}
 	var results []registry.PlatformResult
 	if err == nil {
-		platforms := found.Platforms
-		if platforms == nil {
-			platforms = []v1.Platform{{}} // a single image says itself what it is for
-		}
-		results, err = imagesOf(ctx, reader, image, platforms)
+		results, err = imagesOf(ctx, reader, image, found.EachPlatform())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)

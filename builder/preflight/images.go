@@ -245,11 +245,7 @@ func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned st
 		return nil, err
 	}
 	base := &Base{Image: found.Image, IsChoice: len(architecturesOf(found.Platforms)) > 1}
-	platforms := found.Platforms
-	if platforms == nil {
-		platforms = []v1.Platform{{}} // a single image says itself what it is for
-	}
-	for _, platform := range platforms {
+	for _, platform := range found.EachPlatform() {
 		if arch, _ := mcfgv1.ArchitectureFromOCI(platform.Architecture); len(wanted) > 0 && found.Platforms != nil && !slices.Contains(wanted, arch) {
 			continue
 		}

@@ -29,6 +29,15 @@ type Resolved struct {
 	Platforms []v1.Platform
 }
 
+// EachPlatform are the platforms to ask for: those of an index, or the zero platform of a single
+// image, which says itself what it is for.
+func (r *Resolved) EachPlatform() []v1.Platform {
+	if len(r.Platforms) == 0 {
+		return []v1.Platform{{}}
+	}
+	return r.Platforms
+}
+
 // Resolve finds what an image's name stands for. It costs a HEAD, which registries do not count as
 // a pull, and a GET for the platforms of an index or where the registry's answer to HEAD has no
 // digest. An image that does not exist or may not be pulled is Terminal with the reason

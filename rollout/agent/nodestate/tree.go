@@ -121,13 +121,15 @@ func (t tree) inTheWay(dir string, err error) error {
 	at := ""
 	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
 		at += "/" + part
-		switch info, errLook := os.Lstat(t.root + at); {
-		case errLook != nil:
-		case info.Mode()&fs.ModeSymlink != 0:
-			return fmt.Errorf("%s is a %s, and no directory: remove it: %w", at, Link, err)
-		case !info.IsDir():
-			return fmt.Errorf("%s is a %s, and no directory: remove it: %w", at, File, err)
+		info, errLook := os.Lstat(t.root + at)
+		if errLook != nil || info.IsDir() {
+			continue
 		}
+		kind := File
+		if info.Mode()&fs.ModeSymlink != 0 {
+			kind = Link
+		}
+		return fmt.Errorf("%s is a %s, and no directory: remove it: %w", at, kind, err)
 	}
 	return &fs.PathError{Op: "open", Path: dir, Err: err}
 }
