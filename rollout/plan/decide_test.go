@@ -185,6 +185,18 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", staged, failed, func(n *plan.Node) { n.DesiredConfig, n.LiveOnly = "bad", true }), node("b", arrived, down)},
 			want:  []string{"a: " + turn + "a is degraded, b is not Ready"},
 		},
+		"a node that failed as it ran lends no slot that it takes": {
+			pool: pool("worker", func(p *mcfgv1.MachineConfigPool) {
+				p.Spec.Rollout = &mcfgv1.RolloutSpec{Canary: &mcfgv1.RolloutCanary{MachineCount: new(int32(1))}}
+			}),
+			nodes: []plan.Node{
+				node("a", staged, failed, func(n *plan.Node) {
+					n.DesiredConfig, n.LiveOnly, n.ReportedDesired = "bad", true, nodes.Target{Config: "bad"}
+				}),
+				node("b", staged),
+			},
+			want: []string{"Update a: its update failed, and there is a new target", "b: " + turn + "a is told to change"},
+		},
 		"a node that failed with something else has time to answer": {
 			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.ReportedDesired = nodes.Target{Config: "bad"} }), node("b", staged)},
 			want:  []string{"a: was told to change, and its agent has not answered yet", "b: " + turn + "a is degraded"},

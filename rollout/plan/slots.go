@@ -46,11 +46,11 @@ func (d *decision) hasSlot(n *Node) bool {
 }
 
 // lend frees the slots of nodes that are only degraded while they wait for others: these would wait
-// for the slot.
+// for the slot. One whose update failed waits for no other, and needs its own.
 func (d *decision) lend() {
 	for i, n := range d.Nodes {
 		isWaiting := d.waits[i] != "" || d.soaking != "" && !slices.Contains(d.first, n.Name)
-		if isWaiting && n.isOnlyDegraded() && n.isUntouched(d.Target) {
+		if isWaiting && n.isOnlyDegraded() && !n.IsMoving() && n.isUntouched(d.Target) {
 			d.room++
 		}
 	}
