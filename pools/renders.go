@@ -59,6 +59,9 @@ type renders struct {
 	render renderFunc
 	inWork *inwork.Log
 
+	// turn is had by the one pool that is rendered: joining is work for the processor, and holds the
+	// content of all its MachineConfigs.
+	turn sync.Mutex
 	mu   sync.Mutex
 	last map[string]*outcome // by pool
 }
@@ -75,6 +78,8 @@ func (r *renders) noted(ctx context.Context, in inputs) (*machineconfigs.Rendere
 		return nil, err
 	}
 	defer end()
+	r.turn.Lock()
+	defer r.turn.Unlock()
 	rendered, err := r.render(in.options, in.configs)
 	if err != nil {
 		return nil, renderFault(err)

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -27,6 +28,10 @@ import (
 
 // controllerName is the name in logs, metrics and events.
 const controllerName = "pools"
+
+// maxConcurrent is how many pools are worked on at once: most of the time a reconcile waits for
+// answers of the API server.
+const maxConcurrent = 8
 
 // SetupWithManager gives the reconciler the manager's client, and makes it watch what pools depend
 // on: themselves, each other's spec (which nodes another pool selects, which stream the worker pool
@@ -46,6 +51,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	everyPool := handler.EnqueueRequestsFromMapFunc(r.everyPool)
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
 		For(&mcfgv1.MachineConfigPool{}).
 		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(concernsOthers())).
 		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
