@@ -912,7 +912,77 @@ func TestAnotherKindOfBuilderIsChosenUnderWay(t *testing.T) {
 	w.settle(b)
 	assert.Equal(t, 1, pipeline.ensure)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	assert.Empty(t, job.specs, "what the other one was told to do goes with the build")
+}
+
+// TestOneBuilderAtATime: the one before is ended when another kind is chosen, and again when that
+// is taken back.
+func TestOneBuilderAtATime(t *testing.T) {
+	t.Parallel()
+	w, job, _ := withContent(t, cheapFile)
+	pipeline := newStandIn(w)
+	running := func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	job.says, pipeline.says = running, running
+	b := w.builder(func(o *settings) {
+		o.Backends = map[mcfgv1.MachineOSImageBuilderType]backends.Backend{mcfgv1.JobBuilder: job, mcfgv1.PipelineBuilder: pipeline}
+	})
+	w.fourRounds(b)
+	for _, kind := range []mcfgv1.MachineOSImageBuilderType{mcfgv1.PipelineBuilder, mcfgv1.JobBuilder} {
+		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = kind })
+		w.fourRounds(b)
+		assert.Equal(t, kind, w.builds()[0].Status.Builder.ImageBuilderType)
+		assert.Len(t, job.specs, map[mcfgv1.MachineOSImageBuilderType]int{mcfgv1.JobBuilder: 1}[kind])
+		assert.Len(t, pipeline.specs, map[mcfgv1.MachineOSImageBuilderType]int{mcfgv1.PipelineBuilder: 1}[kind])
+	}
+	assert.Equal(t, []int{2, 1}, []int{job.ensure, pipeline.ensure})
+}
+
+// TestACancelledBuildWaits is how an administrator stops a PipelineRun.
+func TestACancelledBuildWaits(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State {
+		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
+			Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: `someone cancelled PipelineRun "build-worker"`,
+		}}
+	}
+	b := w.builder(use)
+	w.settle(b)
+	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildInterrupted), "True Interrupted someone cancelled PipelineRun ")
+	assert.Contains(t, w.says("worker", status.Stalled), "True Interrupted ")
+	assert.Equal(t, 1, s.ensure, "no one builds against the administrator's will")
+
+	s.says = nil
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, 2, s.ensure)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+// keeping is a stand-in whose objects stay after a build.
+type keeping struct {
+	*standIn
+	cleaned int
+}
+
+func (k *keeping) Clean(context.Context, backend.Key) error {
+	k.cleaned++
+	return nil
+}
+
+// TestWhatABackendKeepsGoesWithTheBuild is for consoles, which show a run after it has ended.
+func TestWhatABackendKeepsGoesWithTheBuild(t *testing.T) {
+	t.Parallel()
+	w, s, _ := withContent(t, cheapFile)
+	k := &keeping{standIn: s}
+	b := w.builder(func(o *settings) { o.Backends = asJobs(k) })
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.NotZero(t, k.cleaned)
+	assert.Len(t, s.specs, 1, "it stays")
+	build := w.builds()[0]
+	w.remove(&build)
+	require.NoError(t, w.round(b))
+	assert.Empty(t, s.specs, "until the build goes")
 }
 
 // TestContentThatHasBeenBuiltNeedsNoBuilder changes configuration after the builder was taken away.

@@ -41,6 +41,12 @@ type Notifier interface {
 	BuildOf(object client.Object) string
 }
 
+// Keeper is a Backend whose objects people look at after a build. They stay until Remove.
+type Keeper interface {
+	// Clean removes what a build that has ended no longer needs, and ends what still runs.
+	Clean(ctx context.Context, key backend.Key) error
+}
+
 // Set are the backends of an installation, by the imageBuilderType of MachineOSConfigs.
 type Set map[mcfgv1.MachineOSImageBuilderType]Backend
 
@@ -61,10 +67,28 @@ func (s Set) Has(config *mcfgv1.MachineOSConfig) bool {
 
 // Remove removes a build from every backend: a MachineOSConfig may have had another one when it
 // began.
-func (s Set) Remove(ctx context.Context, key backend.Key) error {
+func (s Set) Remove(ctx context.Context, key backend.Key) error { return s.RemoveOthers(ctx, key, nil) }
+
+// RemoveOthers removes a build from every backend but the one that builds it now.
+func (s Set) RemoveOthers(ctx context.Context, key backend.Key, but Backend) error {
 	var failed []error
 	for _, builds := range s {
-		failed = append(failed, builds.Remove(ctx, key))
+		if builds != but {
+			failed = append(failed, builds.Remove(ctx, key))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Clean removes what a build that has ended no longer needs from every backend.
+func (s Set) Clean(ctx context.Context, key backend.Key) error {
+	var failed []error
+	for _, builds := range s {
+		clean := builds.Remove
+		if keeper, keeps := builds.(Keeper); keeps {
+			clean = keeper.Clean
+		}
+		failed = append(failed, clean(ctx, key))
 	}
 	return errors.Join(failed...)
 }

@@ -66,7 +66,15 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 			Message: "the Job or PipelineRun that built the image was deleted; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
+	case state.Phase == backend.Absent && b.build.Status.Builder != nil:
+		// Written before that goes, since the MachineOSConfig may name it again in between.
+		b.build.Status.Builder = nil
+		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, "imageBuilderType has changed; what built the image until now is ended", slotInterval
+		return "", nil
 	case state.Phase == backend.Absent:
+		if err := b.options.Backends.RemoveOthers(ctx, b.Key, b.backend); err != nil {
+			return "", err
+		}
 		return "", b.beginContent(ctx)
 	case b.Settings.AreOld(state):
 		const changed = "buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again"

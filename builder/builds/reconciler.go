@@ -122,8 +122,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return ctrl.Result{}, s.noteTimeout(ctx, s.runBuild(ctx))
 }
 
-// clean removes what built the image. After a failure it stays, for someone to look at, until the
-// build goes.
+// clean removes what built the image, but for what a backend keeps. After a failure all of it stays,
+// for someone to look at, until the build goes.
 func (s *scope) clean(ctx context.Context) error {
 	if s.show.Stage == mcfgv1.BuildStageFailed {
 		return nil
@@ -131,7 +131,7 @@ func (s *scope) clean(ctx context.Context) error {
 	if _, hasContent := objects.ContentOf(s.build); !hasContent {
 		return nil
 	}
-	return s.options.Backends.Remove(ctx, s.key())
+	return s.options.Backends.Clean(ctx, s.key())
 }
 
 // key is what a backend knows the build by.

@@ -220,7 +220,7 @@ func (s *State) decide() Decision {
 		d = Decision{Action: Nothing, Reason: mcfgv1.ReasonSucceeded}
 	case b.Stage == mcfgv1.BuildStageSucceeded:
 		d = s.replace(b, fmt.Sprintf("the registry no longer has the image %s", b.Image))
-	case b.Stage == mcfgv1.BuildStageInterrupted && b.Reason == mcfgv1.ReasonBuilderDeleted:
+	case b.Stage == mcfgv1.BuildStageInterrupted && isByPerson(b.Reason):
 		d = Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf("build %q was ended: %s", b.Name, b.Message)}
 	case b.Stage == mcfgv1.BuildStageInterrupted:
 		d = s.replace(b, "the previous build was interrupted")
@@ -234,6 +234,11 @@ func (s *State) decide() Decision {
 	}
 	d.Acknowledge = s.Rebuild && !isNew
 	return d
+}
+
+// isByPerson reports whether a person ended a build, so that a person has to ask for it again.
+func isByPerson(reason string) bool {
+	return reason == mcfgv1.ReasonBuilderDeleted || reason == mcfgv1.ReasonInterrupted
 }
 
 // replace makes room for a new build of the same image, once nothing keeps that from being made.

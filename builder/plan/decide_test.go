@@ -187,6 +187,12 @@ func TestDecide(t *testing.T) {
 			state(with(build("worker-b", failed, because("ImageNotFound"))), func(s *plan.State) { s.Now = now.Add(plan.RetryAfter) }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
+		"a build that a person cancelled waits until it is asked for": {
+			state(with(build("worker-b", interrupted, because("Interrupted")))), want{action: plan.Stop, reason: "Interrupted"},
+		},
+		"a build that a person cancelled is asked for": {
+			state(rebuild, with(build("worker-b", interrupted, because("Interrupted")))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
+		},
 		"what failed again and again waits longer": {
 			state(with(build("worker-b", failed, because("RetryLimitReached"))), func(s *plan.State) { s.Retries = 2 }),
 			want{action: plan.Stop, reason: "RetryLimitReached", after: 4*plan.RetryAfter - time.Minute},

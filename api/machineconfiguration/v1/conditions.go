@@ -58,7 +58,7 @@ const (
 	// BuildFailed, PushDenied, ImageNotFound, RetryLimitReached, TimedOut.
 	BuildFailed = string(openshiftv1.MachineOSBuildFailed)
 	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded,
-	// BuilderDeleted, MachineOSConfigDeleted.
+	// BuilderDeleted, Interrupted, MachineOSConfigDeleted.
 	BuildInterrupted = string(openshiftv1.MachineOSBuildInterrupted)
 	// BuildSucceeded is True when the image has been pushed. Reasons: Built, Reused,
 	// ConfigAppended.
@@ -110,7 +110,8 @@ const (
 	ReasonBuildFailed = "BuildFailed"
 	// ReasonFailed is the state of a build that failed.
 	ReasonFailed = "Failed"
-	// ReasonInterrupted is the state of a build that was ended from outside.
+	// ReasonInterrupted is the state of a build that was ended from outside. As the reason of the
+	// condition Interrupted it means that a person cancelled the builder's object.
 	ReasonInterrupted = "Interrupted"
 	// ReasonPushDenied means that the push secret may not write to the repository.
 	ReasonPushDenied = "PushDenied"
