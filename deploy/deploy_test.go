@@ -247,8 +247,8 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
 		},
 		{"Role", "layerwright-pipelines"}: {
-			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelineruns"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-			{APIGroups: []string{"tekton.dev"}, Resources: []string{"taskruns"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelineruns"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+			{APIGroups: []string{"tekton.dev"}, Resources: []string{"taskruns"}, Verbs: []string{"list", "watch", "patch"}},
 			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelines"}, Verbs: []string{"get"}},
 		},
 		{"ClusterRole", "layerwright-pipelines"}: {

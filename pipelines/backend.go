@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -94,8 +95,8 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	if err := b.cluster.RequireInputs(ctx, &spec); err != nil {
 		return err
 	}
-	spec.Architectures = withContexts(spec.Architectures)
 	m := &maker{Maker: pods.Maker{Namespace: b.options.Namespace, Spec: &spec}, options: &b.options}
+	spec.Architectures = withTimeout(withContexts(spec.Architectures), m.Timeout())
 	configMaps, err := m.ConfigMaps()
 	if err != nil {
 		return err
@@ -116,7 +117,20 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 			return err
 		}
 	}
-	return b.denied(b.cluster.Ensure(ctx, run, &spec.Key))
+	return b.make(ctx, run, &spec.Key)
+}
+
+// make makes a run once nothing is left of an earlier one of its name: Tekton finds TaskRuns by
+// their names, and would go on with those.
+func (b *Backend) make(ctx context.Context, run *tektonv1.PipelineRun, key *backend.Key) error {
+	left, err := leftOver(ctx, b.cluster.Reader, run)
+	if err != nil {
+		return err
+	}
+	if left != "" {
+		return fault.NewWaiting(mcfgv1.ReasonPreparing, whileLeaving, fmt.Errorf(inTheWay, left, run.Name))
+	}
+	return denied(b.cluster.Ensure(ctx, run, key))
 }
 
 // withContexts gives every architecture a build context where one has it: a workspace has a folder
@@ -130,6 +144,16 @@ func withContexts(architectures []backend.ArchitectureSpec) []backend.Architectu
 		if len(out[i].Context) == 0 {
 			out[i].Context = map[string][]byte{".keep": {}}
 		}
+	}
+	return out
+}
+
+// withTimeout has the steps end by themselves when their time is over: Tekton deletes the pod of a
+// task that takes too long, and what it was doing would not be known.
+func withTimeout(architectures []backend.ArchitectureSpec, timeout time.Duration) []backend.ArchitectureSpec {
+	out := slices.Clone(architectures)
+	for i := range out {
+		out[i].Instructions.TimeoutSeconds = *pods.Seconds(timeout)
 	}
 	return out
 }
@@ -177,12 +201,10 @@ func (m *maker) probe() *batchv1.Job {
 
 // denied says of what Tekton's webhook refuses that the Pipeline or the settings have to change,
 // and of a webhook that does not answer that Tekton has to.
-func (b *Backend) denied(err error) error {
-	switch {
+func denied(err error) error {
+	switch err = whileAway(err, mcfgv1.ReasonWaiting); {
 	case err == nil || fault.IsTerminal(err):
 		return err
-	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf("Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs: %w", err)) //nolint:staticcheck // it begins with the name of a kind
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"), apierrors.IsBadRequest(err):
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
 	}
@@ -218,9 +240,9 @@ func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, 
 	state := observe(known)
 	switch {
 	case state.Phase == backend.Running && isDue(known):
-		return state, b.cluster.Ensure(ctx, next(known.newest()), &key)
+		return state, b.make(ctx, next(known.newest()), &key)
 	case state.Phase == backend.Failed:
-		return state, b.stop(ctx, known.newest())
+		return state, b.stopOthers(ctx, known)
 	}
 	return state, nil
 }
@@ -235,17 +257,45 @@ func isDue(f *facts) bool {
 	return attempt < most && !f.Now.Before(dueAt(run)) && failureOf(f, run).Class != backend.Admin
 }
 
-// stop ends what a run that has failed still does: builds for other architectures.
-func (b *Backend) stop(ctx context.Context, run *tektonv1.PipelineRun) error {
-	if run.IsDone() || run.Spec.Status != "" {
-		return nil
-	}
-	before := run.DeepCopy()
-	run.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled
-	if err := b.cluster.Client.Patch(ctx, run, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
-		return fmt.Errorf("ending PipelineRun %q: %w", run.Name, err)
+// stopOthers ends what a run that has failed still builds for other architectures. The run is left
+// to end by itself: Tekton deletes the pods of what is cancelled, and with them the log of what
+// failed.
+func (b *Backend) stopOthers(ctx context.Context, f *facts) error {
+	run := f.newest()
+	for i := range f.tasks {
+		task := &f.tasks[i]
+		if !isTaskOf(task, run) || task.Labels[labelPipelineTask] != taskBuild || task.IsDone() || task.Spec.Status != "" || f.endingOf(run, task) != nil {
+			continue
+		}
+		before := task.DeepCopy()
+		task.Spec.Status, task.Spec.StatusMessage = tektonv1.TaskRunSpecStatusCancelled, "Layerwright cancelled it, since the build has failed elsewhere."
+		if err := b.cluster.Client.Patch(ctx, task, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
+			return whileAway(fmt.Errorf("ending TaskRun %q: %w", task.Name, err), mcfgv1.ReasonWaiting)
+		}
 	}
 	return nil
+}
+
+// Clean removes what a build that has ended no longer needs. Its runs and their pods stay for
+// consoles until the build goes; one that has not ended is removed.
+func (b *Backend) Clean(ctx context.Context, key backend.Key) error {
+	if _, err := b.presence.Reader(ctx); fault.IsWaiting(err) {
+		return b.cluster.Remove(ctx, &key, &corev1.ConfigMap{})
+	} else if err != nil {
+		return err
+	}
+	runs, err := b.runsOf(ctx, b.cluster.Reader, &key)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		if run := &runs[i]; !run.IsDone() && !isCancelled(run, conditionOf(run)) {
+			if err := b.cluster.Delete(ctx, run); err != nil {
+				return whileAway(err, mcfgv1.ReasonWaiting)
+			}
+		}
+	}
+	return b.cluster.Remove(ctx, &key, &corev1.ConfigMap{})
 }
 
 // Remove removes everything of the build, its PipelineRuns first. Without Tekton there are none.
@@ -256,49 +306,67 @@ func (b *Backend) Remove(ctx context.Context, key backend.Key) error {
 	} else if err != nil {
 		return err
 	}
-	return b.cluster.Remove(ctx, &key, kinds...)
+	return whileAway(b.cluster.Remove(ctx, &key, kinds...), mcfgv1.ReasonWaiting)
 }
 
 // gather reads everything that is known of a build: Tekton's objects from one reader, pods from the
 // other. What only explains a delay is read where there is one.
 func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *backend.Key) (*facts, error) {
 	f := &facts{}
-	var runs tektonv1.PipelineRunList
-	// Tekton adds a Pipeline's labels and annotations to its runs where those have none: a run that
-	// tests an image could become one of a build.
-	ofBuild := append(b.cluster.OfBuild(key), client.MatchingLabels{pods.ComponentLabel: pods.Component})
-	if err := tekton.List(ctx, &runs, ofBuild...); err != nil {
-		return nil, fmt.Errorf("listing the PipelineRuns of build %q: %w", key.Build, err)
-	}
-	for i := range runs.Items {
-		if run := &runs.Items[i]; pods.IsOf(run, key) && run.DeletionTimestamp.IsZero() {
-			f.runs = append(f.runs, *run)
-		}
-	}
 	var err error
+	if f.runs, err = b.runsOf(ctx, tekton, key); err != nil {
+		return nil, err
+	}
 	if f.Facts, err = b.cluster.Gather(ctx, from, key, b.options.Clock.Now()); err != nil || len(f.runs) == 0 {
 		return f, err
 	}
-	slices.SortFunc(f.runs, func(a, b tektonv1.PipelineRun) int {
-		first, _ := attemptsOf(&a)
-		second, _ := attemptsOf(&b)
-		return first - second
-	})
 	var tasks tektonv1.TaskRunList
 	if err := tekton.List(ctx, &tasks, b.cluster.OfBuild(key)...); err != nil {
 		return nil, fmt.Errorf("listing the TaskRuns of build %q: %w", key.Build, err)
 	}
 	f.tasks = tasks.Items
+	return f, b.explain(ctx, f)
+}
+
+// runsOf are the runs of a build that are not being deleted, the first attempt first.
+func (b *Backend) runsOf(ctx context.Context, from client.Reader, key *backend.Key) ([]tektonv1.PipelineRun, error) {
+	var list tektonv1.PipelineRunList
+	// Tekton adds a Pipeline's labels and annotations to its runs where those have none: a run that
+	// tests an image could become one of a build.
+	ofBuild := append(b.cluster.OfBuild(key), client.MatchingLabels{pods.ComponentLabel: pods.Component})
+	if err := from.List(ctx, &list, ofBuild...); err != nil {
+		return nil, fmt.Errorf("listing the PipelineRuns of build %q: %w", key.Build, err)
+	}
+	runs := slices.DeleteFunc(list.Items, func(run tektonv1.PipelineRun) bool {
+		return !pods.IsOf(&run, key) || !run.DeletionTimestamp.IsZero()
+	})
+	slices.SortFunc(runs, func(a, b tektonv1.PipelineRun) int {
+		first, _ := attemptsOf(&a)
+		second, _ := attemptsOf(&b)
+		return first - second
+	})
+	return runs, nil
+}
+
+// explain reads what keeps the newest run from going on, and how far its steps are.
+func (b *Backend) explain(ctx context.Context, f *facts) error {
+	run := f.newest()
+	if run.IsDone() {
+		return nil
+	}
 	for i := range f.tasks {
 		pod := f.podOf(&f.tasks[i])
-		if pod == nil || pods.IsOver(pod) || f.tasks[i].Labels[labelPipelineRun] != f.newest().Name {
+		if pod == nil || pods.IsOver(pod) || !isTaskOf(&f.tasks[i], run) {
 			continue
 		}
 		if err := b.cluster.Explain(ctx, &f.Facts, pod, pods.CurrentStep(pod)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return f, nil
+	if f.isSlow(run) {
+		return b.cluster.Warn(ctx, &f.Facts, run, tasksRefused)
+	}
+	return nil
 }
 
 // Notify has a function called with every object of Tekton's that changes, and with nil when Tekton

@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -48,9 +50,14 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{t: t, clock: clocktesting.NewFakeClock(t0)}
 	create := func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+		o.SetUID(cmp.Or(o.GetUID(), types.UID(o.GetName())))
 		return c.Create(ctx, o, options...)
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(apitest.Scheme(t, AddToScheme)).WithObjects(objects...).WithStatusSubresource(&tektonv1.PipelineRun{}, &corev1.Pod{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
+			event, _ := o.(*corev1.Event)
+			return []string{string(event.InvolvedObject.UID)}
+		}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 	return w
 }
@@ -137,6 +144,9 @@ func (u unasked) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 }
 
 func (u unasked) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if _, areEvents := list.(*corev1.EventList); areEvents { // no one watches them
+		return nil
+	}
 	u.t.Errorf("%T is read from the API server", list)
 	return nil
 }
@@ -155,6 +165,25 @@ func TestWatchedObjectsAreReadFromTheCache(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, []backend.Phase{backend.Pending, backend.Running}, state.Phase)
 	}
+}
+
+// TestTektonCantMakeTasks has Tekton say why in an event, which is all that it does.
+func TestTektonCantMakeTasks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
+	w.says(unknown, "Running")
+	w.clock.Step(pods.Settling)
+	assert.Nil(t, w.observe().Failure)
+	require.NoError(t, w.Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: namespace}, Type: corev1.EventTypeWarning, Reason: "TaskRunsCreationFailed",
+		Message: webhookIsAway().Error(), LastTimestamp: metav1.NewTime(w.clock.Now()), InvolvedObject: corev1.ObjectReference{UID: w.runs()[0].UID},
+	}))
+	state := w.observe()
+	require.NotNil(t, state.Failure)
+	assert.Equal(t, backend.Waiting, state.Failure.Class)
+	assert.Contains(t, state.Failure.Message, "see that the Deployment tekton-pipelines-webhook runs")
+	assert.NotZero(t, state.After)
 }
 
 func TestTheNextAttemptIsMadeWhenItIsDue(t *testing.T) {
@@ -229,17 +258,128 @@ func TestFailedArchitectureEndsTheOthers(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)))
 	w.says(unknown, "Running")
-	s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).task("build", "arm64", no, "StepFailed", "").
-		pod(phase(corev1.PodFailed), terminates(backend.Build, backend.ExitAdmin, ""))
+	s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).task("preflight", "", unknown, "Running", "").
+		task("build", "amd64", unknown, "Running", "").task("build", "arm64", unknown, "Running", "").
+		pod(terminates(backend.Build, backend.ExitAdmin, ""))
 	pod := &s.Pods[0]
 	w.join(s.tasks)
 	w.adopt(pod)
 	require.NoError(t, w.Status().Update(t.Context(), pod))
 	assert.Equal(t, backend.Failed, w.observe().Phase)
-	assert.Equal(t, tektonv1.PipelineRunSpecStatus(tektonv1.PipelineRunSpecStatusCancelled), w.runs()[0].Spec.Status)
+	assert.Empty(t, w.runs()[0].Spec.Status, "it ends by itself, and its logs stay")
+	w.says(no, "Cancelled", func(run *tektonv1.PipelineRun) { run.Status.Conditions[0].Message = "Failed: 0, Cancelled 1" })
 	state := w.observe()
 	assert.Equal(t, backend.Failed, state.Phase)
 	assert.False(t, state.Failure.IsCancelled, "that was us")
+	var tasks tektonv1.TaskRunList
+	require.NoError(t, w.List(t.Context(), &tasks))
+	for _, task := range tasks.Items {
+		ended := map[string]tektonv1.TaskRunSpecStatus{"build-" + buildName + "-buildamd64": tektonv1.TaskRunSpecStatusCancelled}
+		assert.Equal(t, ended[task.Name], task.Spec.Status, task.Name)
+	}
+}
+
+// TestOneArchitectureEndsByItself: nothing is cancelled where nothing else builds.
+func TestOneArchitectureEndsByItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
+	w.says(unknown, "Running")
+	s := newScene(t).task("build", "amd64", unknown, "Running", "").pod(terminates(backend.Build, backend.ExitAdmin, ""))
+	w.join(s.tasks)
+	w.adopt(&s.Pods[0])
+	require.NoError(t, w.Status().Update(t.Context(), &s.Pods[0]))
+	assert.Equal(t, backend.Failed, w.observe().Phase)
+	assert.Empty(t, w.runs()[0].Spec.Status)
+	var tasks tektonv1.TaskRunList
+	require.NoError(t, w.List(t.Context(), &tasks))
+	assert.Empty(t, tasks.Items[0].Spec.Status)
+}
+
+func TestWhatStaysAfterABuild(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		says  func(w *world)
+		stays int
+	}{
+		"it succeeded": {func(w *world) { w.says(yes, "Succeeded") }, 1},
+		"a person cancels it": {func(w *world) {
+			w.edit(func(run *tektonv1.PipelineRun) { run.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled })
+		}, 1},
+		"another one is built": {func(w *world) { w.says(unknown, "Running") }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
+			test.says(w)
+			require.NoError(t, w.backend().Clean(t.Context(), key))
+			assert.Len(t, w.runs(), test.stays)
+			var configMaps corev1.ConfigMapList
+			require.NoError(t, w.List(t.Context(), &configMaps))
+			assert.Empty(t, configMaps.Items)
+			require.NoError(t, w.backend().Remove(t.Context(), key))
+			assert.Empty(t, w.runs())
+			w.missing = errors.New("Tekton is not installed")
+			require.NoError(t, w.backend().Clean(t.Context(), key))
+		})
+	}
+}
+
+// edit changes the only run as a person would.
+func (w *world) edit(change func(*tektonv1.PipelineRun)) {
+	run := &w.runs()[0]
+	change(run)
+	require.NoError(w.t, w.Update(w.t.Context(), run))
+}
+
+// TestNothingIsTakenFromAnEarlierRun has a run deleted whose TaskRun and pod take longer to go.
+func TestNothingIsTakenFromAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	s := newScene(t).task("build", "amd64", no, "Failed", "").pod(phase(corev1.PodFailed), terminates(backend.Build, backend.ExitAdmin, ""))
+	s.Pods[0].Labels[labelPipelineRun] = s.newest().Name
+	w.join(s.tasks)
+	w.adopt(&s.Pods[0])
+	require.NoError(t, w.DeleteAllOf(t.Context(), &tektonv1.PipelineRun{}, client.InNamespace(namespace)))
+	for _, left := range []client.Object{&s.tasks[0], &s.Pods[0]} {
+		err := w.backend().Ensure(t.Context(), *spec)
+		require.True(t, fault.IsWaiting(err), "%v", err)
+		assert.ErrorContains(t, err, left.GetName())
+		assert.Empty(t, w.runs())
+		require.NoError(t, w.Delete(t.Context(), left))
+	}
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	assert.Len(t, w.runs(), 1)
+	// Even if it were there still, it would say nothing.
+	s.tasks[0].ResourceVersion, s.tasks[0].OwnerReferences[0].UID = "", "earlier"
+	w.adopt(&s.tasks[0])
+	w.says(unknown, "Running")
+	assert.Equal(t, backend.Running, w.observe().Phase)
+}
+
+func TestTheWebhookGoesAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	b, err := New(Options{Namespace: namespace, Image: image, UserNamespaces: pods.UserNamespacesNever, Clock: w.clock}, w.away(), w.Client, w)
+	require.NoError(t, err)
+	waits := func(err error) {
+		t.Helper()
+		require.True(t, fault.IsWaiting(err), "%v", err)
+		assert.Equal(t, mcfgv1.ReasonWaiting, fault.Reason(err))
+		assert.ErrorContains(t, err, "see that the Deployment tekton-pipelines-webhook runs")
+	}
+	waits(b.Ensure(t.Context(), *spec))
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	waits(b.Remove(t.Context(), key))
+	waits(b.Clean(t.Context(), key))
+	w.says(no, "Failed")
+	w.clock.Step(firstPause)
+	_, err = b.Observe(t.Context(), key)
+	waits(err)
 }
 
 func TestWhichVersionsAreSupported(t *testing.T) {

@@ -22,7 +22,8 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// What the tasks around a build may take, in addition to that.
+// aroundBuild is what the tasks around a build may take in addition to that, and how long the pod of
+// a build may take to start.
 const aroundBuild = 10 * time.Minute
 
 const modePrivate, modeShared = int32(0o400), int32(0o444)
@@ -70,7 +71,7 @@ func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) 
 			Params:      m.params(isolated, expected),
 			Workspaces:  workspaces,
 			Timeouts: &tektonv1.TimeoutFields{
-				Pipeline: &metav1.Duration{Duration: timeout + 2*aroundBuild}, Tasks: &metav1.Duration{Duration: timeout + aroundBuild},
+				Pipeline: &metav1.Duration{Duration: timeout + 3*aroundBuild}, Tasks: &metav1.Duration{Duration: timeout + 2*aroundBuild},
 			},
 			TaskRunTemplate: tektonv1.PipelineTaskRunTemplate{ServiceAccountName: m.options.ServiceAccount, PodTemplate: m.podTemplate()},
 			TaskRunSpecs:    []tektonv1.PipelineTaskRunSpec{m.building(isolated, timeout)},
@@ -88,8 +89,19 @@ func (m *maker) building(isolated pods.Isolation, timeout time.Duration) tektonv
 	}
 	resources := pods.ResourcesOf(m.Spec.Resources) // Tekton divides the requests among the steps, since their containers run side by side
 	return tektonv1.PipelineTaskRunSpec{
-		PipelineTaskName: taskBuild, PodTemplate: template, ComputeResources: &resources, Timeout: &metav1.Duration{Duration: timeout},
+		PipelineTaskName: taskBuild, PodTemplate: template, ComputeResources: &resources, Timeout: &metav1.Duration{Duration: timeout + aroundBuild},
 	}
+}
+
+// timeoutOf is how long the steps of a run that build may take: they end by themselves and say where
+// they were, since Tekton deletes the pod of a task that takes too long. Zero is not known.
+func timeoutOf(run *tektonv1.PipelineRun) time.Duration {
+	for _, spec := range run.Spec.TaskRunSpecs {
+		if spec.PipelineTaskName == taskBuild && spec.Timeout != nil {
+			return max(spec.Timeout.Duration-aroundBuild, 0)
+		}
+	}
+	return 0
 }
 
 // podTemplate is that of all tasks.

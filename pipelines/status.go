@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"knative.dev/pkg/apis"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -69,7 +70,7 @@ func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Archite
 		Isolation: run.Annotations[mcfgv1.AnnotationBuildIsolation], Related: relatedTo(run, architecture),
 	}
 	task := f.taskOf(run, taskBuild, architecture)
-	pod := f.podOf(task)
+	pod := cmp.Or(f.podOf(task), leftBy(task))
 	if pod == nil {
 		o.Message = describe(f, run, task)
 		if condition := conditionOf(run); condition != nil {
@@ -142,7 +143,7 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState)
 			o.Ended = run.Status.CompletionTime.Time
 		}
 		task := f.taskOf(run, taskBuild, o.Architecture)
-		pod := f.podOf(task)
+		pod := cmp.Or(f.podOf(task), leftBy(task))
 		problem := ""
 		switch {
 		case !hasStep(task, backend.Push):
@@ -320,10 +321,33 @@ func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, co
 			o.Wait(mcfgv1.ReasonWaiting, "Tekton has not started PipelineRun %q: check that the Deployment tekton-pipelines-controller runs", run.Name)
 		case condition == nil:
 			o.After = silence
+		case f.Warnings[run.UID] != "":
+			o.Wait(mcfgv1.ReasonWaiting, "Tekton can't create the tasks of PipelineRun %q: %s", run.Name, because(f.Warnings[run.UID]))
 		default:
 			f.waitForTasks(run, o)
+			if o.After == 0 && !f.hasTasks(run) {
+				o.After = pods.Settling
+			}
 		}
 	}
+}
+
+// hasTasks reports whether Tekton has made a task of a run that has not ended.
+func (f *facts) hasTasks(run *tektonv1.PipelineRun) bool {
+	return slices.ContainsFunc(f.tasks, func(task tektonv1.TaskRun) bool { return isTaskOf(&task, run) && !task.IsDone() })
+}
+
+// isSlow reports whether Tekton has taken up a run, and makes no task of it.
+func (f *facts) isSlow(run *tektonv1.PipelineRun) bool {
+	return conditionOf(run) != nil && !f.hasTasks(run) && f.Now.Sub(run.CreationTimestamp.Time) >= pods.Settling
+}
+
+// because is what Tekton says, with what to do where its own webhook is the cause.
+func because(message string) string {
+	if isAway(message) {
+		return away + ": " + message
+	}
+	return message
 }
 
 // waitForTasks says which task of a run does not get on: those around the build too have pods that
@@ -331,7 +355,7 @@ func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, co
 func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.ArchitectureState) {
 	for i := range f.tasks {
 		task := &f.tasks[i]
-		if o.Failure != nil || task.Labels[labelPipelineRun] != run.Name || task.IsDone() {
+		if o.Failure != nil || !isTaskOf(task, run) || task.IsDone() {
 			continue
 		}
 		pod, c := f.podOf(task), task.Status.GetCondition(apis.ConditionSucceeded)
@@ -373,10 +397,15 @@ func lastEnd(pod *corev1.Pod) (at time.Time) {
 // endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where
 // that is gone, what Tekton has kept of its steps.
 func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pods.Ending {
-	if task.Labels[labelPipelineRun] != run.Name {
+	if !isTaskOf(task, run) {
 		return nil
 	}
-	if pod := f.podOf(task); pod != nil {
+	pod, left := f.podOf(task), leftBy(task)
+	if left != nil && hasCause(left) {
+		pod = cmp.Or(pod, left)
+	}
+	if pod != nil {
+		pod.Spec.ActiveDeadlineSeconds = pods.Seconds(timeoutOf(run))
 		if ending := pods.EndingOf(pod); ending != nil {
 			return ending
 		}
@@ -425,7 +454,7 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 func (f *facts) taskOf(run *tektonv1.PipelineRun, name string, architecture mcfgv1.Architecture) *tektonv1.TaskRun {
 	for i := range f.tasks {
 		task := &f.tasks[i]
-		if task.Labels[labelPipelineRun] == run.Name && task.Labels[labelPipelineTask] == name && (name != taskBuild || architectureOf(task) == architecture.OCI()) {
+		if isTaskOf(task, run) && task.Labels[labelPipelineTask] == name && (name != taskBuild || architectureOf(task) == architecture.OCI()) {
 			return task
 		}
 	}
@@ -448,11 +477,21 @@ func (f *facts) podOf(task *tektonv1.TaskRun) *corev1.Pod {
 		return nil
 	}
 	for i := range f.Pods {
-		if f.Pods[i].Labels[labelTaskRun] == task.Name && f.Pods[i].Name == cmp.Or(task.Status.PodName, f.Pods[i].Name) {
+		if metav1.IsControlledBy(&f.Pods[i], task) && f.Pods[i].Name == cmp.Or(task.Status.PodName, f.Pods[i].Name) {
 			return viewOf(&f.Pods[i])
 		}
 	}
 	return nil
+}
+
+// isTaskOf reports whether a task is of a run, and not of an earlier one of its name.
+func isTaskOf(task *tektonv1.TaskRun, run metav1.Object) bool {
+	return metav1.IsControlledBy(task, run)
+}
+
+// hasCause reports whether a step of a pod has left why it failed.
+func hasCause(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pods.ReportsOf(pod), func(r backend.Report) bool { return r.Failure != nil })
 }
 
 func param(run *tektonv1.PipelineRun, name string) string {

@@ -63,12 +63,17 @@ func (s *scene) run(change func(*tektonv1.PipelineRun)) *scene {
 	return s
 }
 
+func ownedBy(o metav1.Object) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "tekton.dev/v1", Kind: "Run", Name: o.GetName(), UID: o.GetUID(), Controller: new(true)}
+}
+
 // task adds a TaskRun of the newest run.
 func (s *scene) task(name, architecture string, status corev1.ConditionStatus, reason, message string) *scene {
 	run := s.newest()
 	task := tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{
-		Name: run.Name + "-" + name + architecture, Namespace: namespace,
-		Labels: map[string]string{labelPipelineRun: run.Name, labelPipelineTask: name},
+		Name: run.Name + "-" + name + architecture, Namespace: namespace, UID: types.UID(run.Name + "-" + name + architecture),
+		OwnerReferences: []metav1.OwnerReference{ownedBy(run)},
+		Labels:          map[string]string{labelPipelineRun: run.Name, labelPipelineTask: name},
 	}}
 	if architecture != "" {
 		task.Spec.Params = tektonv1.Params{{Name: paramArchitecture, Value: *tektonv1.NewStructuredValues(architecture)}}
@@ -91,6 +96,7 @@ func (s *scene) pod(changes ...func(*corev1.Pod)) *scene {
 	pod := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: task.Status.PodName, UID: types.UID(task.Status.PodName), Namespace: namespace, Labels: map[string]string{labelTaskRun: task.Name}, CreationTimestamp: metav1.NewTime(t0),
+			OwnerReferences: []metav1.OwnerReference{ownedBy(task)},
 		},
 		Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
@@ -122,6 +128,24 @@ func terminates(step backend.Step, code int32, message string) func(*corev1.Pod)
 			}
 		}
 	}
+}
+
+// leaves has Tekton keep what a step of the last TaskRun has said of its failure, now.
+func (s *scene) leaves(step backend.Step, failure *backend.StepFailure) *scene {
+	task := &s.tasks[len(s.tasks)-1]
+	task.Status.StartTime = &metav1.Time{Time: t0}
+	code := int32(backend.ExitInfrastructure)
+	if failure.Class == backend.Admin {
+		code = backend.ExitAdmin
+	}
+	text, err := (&backend.Report{Step: step, Failure: failure}).EncodeForTekton()
+	require.NoError(s.t, err)
+	for i := range task.Status.Steps {
+		if task.Status.Steps[i].Name == string(step) {
+			task.Status.Steps[i].Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: string(text), FinishedAt: metav1.NewTime(s.Now)}
+		}
+	}
+	return s
 }
 
 func phase(phase corev1.PodPhase) func(*corev1.Pod) {
@@ -241,6 +265,24 @@ func TestStateOfARun(t *testing.T) {
 		"a node was lost": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").pod(phase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = pods.ReasonNodeLost })
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows"},
+		"its pod was deleted": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", `"step-build" exited with code 43`).leaves(backend.Build, &backend.StepFailure{
+				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+			})
+		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
+		"its time was over, and its pod is gone": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+			s.at(2*time.Hour).says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
+				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+			})
+		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		"a RUN line failed, and what it said is kept": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
+				Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
+			})
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
+		"Tekton's webhook takes no tasks": {func(_ *testing.T, s *scene) {
+			s.says(unknown, "Running", "").Warnings[s.newest().UID] = webhookIsAway().Error()
+		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "see that the Deployment tekton-pipelines-webhook runs"},
 		"it took too long": {func(_ *testing.T, s *scene) { s.says(no, "PipelineRunTimeout", "too long") }, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"a task took too long": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "TaskRunTimeout", "too long")

@@ -1,7 +1,9 @@
 package pipelines
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"knative.dev/pkg/apis"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -24,39 +28,49 @@ import (
 // recheck is when to look again for a Pipeline, which no one watches.
 const recheck = time.Minute
 
-// Tests runs administrators' Pipelines that test images. Its runs are shown as Jobs, and their pods
-// as those of Jobs.
-type Tests struct {
-	namespace, component string
-	client               client.Client
-	reader               client.Reader
-	presence             Presence
+// TestOptions are what Tests work with.
+type TestOptions struct {
+	// Namespace has the Pipelines, and what is made there has the Component as its label
+	// app.kubernetes.io/component.
+	Namespace, Component string
+	// Client writes, and Reader asks the API server.
+	Client client.Client
+	Reader client.Reader
+	// Presence reads what runs.
+	Presence Presence
+	// Ends reads why a step failed; nil where no one needs to know.
+	Ends pods.Ends
 }
 
-// NewTests runs Pipelines of a namespace. What it makes has the label app.kubernetes.io/component.
-// The client writes, and the reader asks the API server.
-func NewTests(namespace, component string, c client.Client, reader client.Reader, presence Presence) *Tests {
-	return &Tests{namespace: namespace, component: component, client: c, reader: reader, presence: presence}
-}
+// Tests runs administrators' Pipelines that test images. Its runs are shown as Jobs, and their pods
+// as those of Jobs.
+type Tests struct{ options TestOptions }
+
+// NewTests runs Pipelines of a namespace.
+func NewTests(options TestOptions) *Tests { return &Tests{options} }
 
 // Notify has a function called with every object of Tekton's that changes, and with nil when Tekton
 // has come or gone.
-func (t *Tests) Notify(changed func(object client.Object)) { t.presence.Notify(changed) }
+func (t *Tests) Notify(changed func(object client.Object)) { t.options.Presence.Notify(changed) }
 
 // Runs are those of all images. They wait, in the sense of fault.Waiting, while Tekton is not
 // there.
 func (t *Tests) Runs(ctx context.Context) ([]batchv1.Job, error) {
-	reader, err := t.presence.Reader(ctx)
+	reader, err := t.options.Presence.Reader(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var list tektonv1.PipelineRunList
-	if err := reader.List(ctx, &list, client.InNamespace(t.namespace), client.MatchingLabels{pods.ComponentLabel: t.component}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(t.options.Namespace), client.MatchingLabels{pods.ComponentLabel: t.options.Component}); err != nil {
 		return nil, fmt.Errorf("listing the PipelineRuns that verify images: %w", err)
+	}
+	var tasks tektonv1.TaskRunList
+	if err := reader.List(ctx, &tasks, client.InNamespace(t.options.Namespace), client.MatchingLabels{pods.ComponentLabel: t.options.Component}); err != nil {
+		return nil, fmt.Errorf("listing the TaskRuns that verify images: %w", err)
 	}
 	jobs := make([]batchv1.Job, len(list.Items))
 	for i := range list.Items {
-		jobs[i] = *jobOf(&list.Items[i])
+		jobs[i] = *jobOf(&list.Items[i], tasks.Items)
 	}
 	return jobs, nil
 }
@@ -64,22 +78,29 @@ func (t *Tests) Runs(ctx context.Context) ([]batchv1.Job, error) {
 // Create makes a run of a Pipeline. The variables of the Job's container are its parameters, and
 // its pods have what the Job's has.
 func (t *Tests) Create(ctx context.Context, job *batchv1.Job, pipeline string) error {
-	if _, err := t.presence.Reader(ctx); err != nil {
+	if _, err := t.options.Presence.Reader(ctx); err != nil {
 		return err
 	}
 	there := &metav1.PartialObjectMetadata{}
 	there.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
-	err := t.reader.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: pipeline}, there)
+	err := t.options.Reader.Get(ctx, client.ObjectKey{Namespace: t.options.Namespace, Name: pipeline}, there)
 	if apierrors.IsNotFound(err) {
 		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf(
-			"spec.verification.pipeline: Pipeline %q does not exist in namespace %q; create it, or correct the name", pipeline, t.namespace))
+			"spec.verification.pipeline: Pipeline %q does not exist in namespace %q; create it, or correct the name", pipeline, t.options.Namespace))
 	}
 	if err != nil {
 		return fmt.Errorf("looking for Pipeline %q: %w", pipeline, err)
 	}
 	run := testRun(job, pipeline)
-	if err := t.client.Create(ctx, run); err != nil {
+	left, err := leftOver(ctx, t.options.Reader, run)
+	if err != nil {
 		return err
+	}
+	if left != "" {
+		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, whileLeaving, fmt.Errorf(inTheWay, left, run.Name))
+	}
+	if err := t.options.Client.Create(ctx, run); err != nil {
+		return whileAway(err, mcfgv1alpha1.ReasonVerificationPending)
 	}
 	job.UID, job.CreationTimestamp = run.UID, run.CreationTimestamp
 	return nil
@@ -111,7 +132,7 @@ func testRun(job *batchv1.Job, pipeline string) *tektonv1.PipelineRun {
 }
 
 // jobOf is a run as a Job would be that does the same.
-func jobOf(run *tektonv1.PipelineRun) *batchv1.Job {
+func jobOf(run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun) *batchv1.Job {
 	job := &batchv1.Job{TypeMeta: metav1.TypeMeta{Kind: "PipelineRun"}, ObjectMeta: *run.ObjectMeta.DeepCopy()}
 	if t := run.Spec.Timeouts; t != nil && t.Pipeline != nil && t.Pipeline.Duration > 0 {
 		job.Spec.ActiveDeadlineSeconds = new(int64(t.Pipeline.Duration / time.Second))
@@ -131,6 +152,8 @@ func jobOf(run *tektonv1.PipelineRun) *batchv1.Job {
 		end.Message = "someone cancelled it"
 	case condition.Reason == string(tektonv1.PipelineRunReasonTimedOut):
 		end.Reason = batchv1.JobReasonDeadlineExceeded
+	default:
+		end.Message += failedTasks(run, tasks)
 	}
 	job.Status.Conditions = []batchv1.JobCondition{end}
 	return job
@@ -138,25 +161,111 @@ func jobOf(run *tektonv1.PipelineRun) *batchv1.Job {
 
 // Delete removes a run.
 func (t *Tests) Delete(ctx context.Context, job *batchv1.Job, options ...client.DeleteOption) error {
-	return t.client.Delete(ctx, &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}, options...)
+	err := t.options.Client.Delete(ctx, &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}, options...)
+	return whileAway(err, mcfgv1alpha1.ReasonVerificationPending)
+}
+
+// failedTasks says why tasks of a run failed, as the end of a sentence: Tekton only counts them.
+func failedTasks(run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun) string {
+	text := ""
+	for i := range tasks {
+		if c := tasks[i].Status.GetCondition(apis.ConditionSucceeded); isTaskOf(&tasks[i], run) && c.IsFalse() {
+			text += fmt.Sprintf("; task %s: %s (%s)", tasks[i].Labels[labelPipelineTask], cmp.Or(c.Message, "no reason is given"), c.Reason)
+		}
+	}
+	return text
 }
 
 // Pods are those of a run, with containers called like its steps. A run has failed when a step has,
-// before the kubelet says so of the pod.
+// before the kubelet says so of the pod. One that is gone is as Tekton has kept it.
 func (t *Tests) Pods(ctx context.Context, reader client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	err := reader.List(ctx, &list, client.InNamespace(t.namespace), client.MatchingLabels{pods.ComponentLabel: t.component, labelPipelineRun: job.Name})
+	tekton, err := t.options.Presence.Reader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		view := viewOf(&list.Items[i])
-		if slices.ContainsFunc(view.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-			return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
-		}) {
-			view.Status.Phase = corev1.PodFailed
-		}
-		list.Items[i] = *view
+	if len(job.Status.Conditions) > 0 { // what has ended is read as it is
+		tekton = t.options.Reader
 	}
-	return list.Items, nil
+	of := []client.ListOption{client.InNamespace(t.options.Namespace), client.MatchingLabels{pods.ComponentLabel: t.options.Component, labelPipelineRun: job.Name}}
+	var tasks tektonv1.TaskRunList
+	var list corev1.PodList
+	if err := errors.Join(tekton.List(ctx, &tasks, of...), reader.List(ctx, &list, of...)); err != nil {
+		return nil, err
+	}
+	f := &facts{Facts: pods.Facts{Pods: list.Items}}
+	var out []corev1.Pod
+	for i := range tasks.Items {
+		task := &tasks.Items[i]
+		if !isTaskOf(task, job) {
+			continue
+		}
+		pod, isGone := f.podOf(task), false
+		if pod == nil {
+			pod, isGone = deletedPod(task), true
+		}
+		if pod == nil {
+			continue
+		}
+		if failed := failedStep(pod); failed != nil {
+			pod.Status.Phase = corev1.PodFailed
+			if isGone || !pod.DeletionTimestamp.IsZero() {
+				disrupt(pod, failed)
+			} else {
+				t.explain(ctx, pod, failed)
+			}
+		}
+		out = append(out, *pod)
+	}
+	return out, nil
 }
+
+// failedStep is the first step of a pod that failed; nil where none has.
+func failedStep(pod *corev1.Pod) *corev1.ContainerStatus {
+	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
+	})
+	if i < 0 {
+		return nil
+	}
+	return &pod.Status.ContainerStatuses[i]
+}
+
+// explain adds what a step has written last: Tekton has the container's message for itself.
+func (t *Tests) explain(ctx context.Context, pod *corev1.Pod, failed *corev1.ContainerStatus) {
+	if t.options.Ends == nil || failed.State.Terminated.Message != "" {
+		return
+	}
+	end, err := t.options.Ends.End(ctx, client.ObjectKeyFromObject(pod), stepPrefix+failed.Name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(4).Info("The log of a failed step is not known", "pod", pod.Name, "reason", err.Error())
+	}
+	failed.State.Terminated.Message = end
+}
+
+// deletedPod is the pod of a task that is gone; nil where Tekton has deleted it.
+func deletedPod(task *tektonv1.TaskRun) *corev1.Pod {
+	pod := leftBy(task)
+	if pod == nil || task.IsCancelled() || task.Status.GetCondition(apis.ConditionSucceeded).Reason == string(tektonv1.TaskRunReasonTimedOut) {
+		return nil
+	}
+	return pod
+}
+
+// disrupt says of a pod that was deleted that this ended its step, where a signal did: then the test
+// has said nothing.
+func disrupt(pod *corev1.Pod, failed *corev1.ContainerStatus) {
+	end := failed.State.Terminated
+	if end.Reason == oomKilled || end.ExitCode < exitSignal {
+		return
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PodDeleted",
+		Message: fmt.Sprintf("step %s was ended with exit code %d, and the pod was deleted", failed.Name, end.ExitCode),
+	})
+}
+
+// How a container ends that a signal ends, and why where it had too little memory.
+const (
+	exitSignal = 128
+	oomKilled  = "OOMKilled"
+)

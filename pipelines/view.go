@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/layerwright/layerwright/builder/backend"
 )
@@ -32,6 +34,27 @@ func repositoryOf(image string) string {
 
 // stepPrefix begins the names of the containers that are steps.
 const stepPrefix = "step-"
+
+// leftBy is the pod of a task as viewOf has it, with what Tekton has kept of its steps: the pod
+// itself may be gone. It is nil while the task has not ended.
+func leftBy(task *tektonv1.TaskRun) *corev1.Pod {
+	if task == nil || !task.IsDone() || len(task.Status.Steps) == 0 {
+		return nil
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: task.Status.PodName, Namespace: task.Namespace},
+		Status:     corev1.PodStatus{Phase: corev1.PodSucceeded, StartTime: task.Status.StartTime},
+	}
+	if task.IsFailure() {
+		pod.Status.Phase = corev1.PodFailed
+	}
+	for i := range task.Status.Steps {
+		step := &task.Status.Steps[i]
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: stepPrefix + step.Name})
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: stepPrefix + step.Name, ImageID: step.ImageID, State: step.ContainerState})
+	}
+	return viewOf(pod)
+}
 
 // viewOf is a pod of Tekton's as a Job would have it: the containers are called like the steps and
 // are in their order, and a termination message is the report that the step left. The steps that

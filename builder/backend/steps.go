@@ -172,6 +172,9 @@ type Instructions struct {
 	// Created is the time that the image says it was made at, in seconds of Unix time
 	// (SOURCE_DATE_EPOCH).
 	Created int64 `json:"created"`
+	// TimeoutSeconds is how long the steps may take together, where they have to see to it
+	// themselves; 0 where their pod has a deadline.
+	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
 }
 
 // LineOrigin says where some lines of a rendered Containerfile are from.

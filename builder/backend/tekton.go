@@ -37,8 +37,9 @@ const (
 	// tektonKey is that of a Report. No result of a Task can have it, so that no file in
 	// /tekton/results becomes one.
 	tektonKey = "layerwright.io/report"
-	// tektonInternal is the type that Tekton shows no one.
-	tektonInternal = 3
+	// tektonKept is a type that is none of Tekton's: it keeps such an entry in the status of the
+	// TaskRun, where it is still known when the pod is gone, and makes no result of it.
+	tektonKept = 10
 	// maxTektonReport is what the kubelet keeps for one of five containers, the four steps and one
 	// of Tekton's, less what that adds.
 	maxTektonReport = 12<<10/5 - 256
@@ -51,7 +52,7 @@ const (
 // EncodeForTekton writes the report as Encode does, as an entry of Tekton's list.
 func (r *Report) EncodeForTekton() ([]byte, error) {
 	return r.encode(maxTektonReport, func(text []byte) ([]byte, error) {
-		return json.Marshal([]tektonResult{{Key: tektonKey, Value: string(text), Type: tektonInternal}})
+		return json.Marshal([]tektonResult{{Key: tektonKey, Value: string(text), Type: tektonKept}})
 	})
 }
 

@@ -21,11 +21,19 @@ type Logs interface {
 	Progress(ctx context.Context, pod types.NamespacedName, step backend.Step) (backend.Progress, bool, error)
 }
 
+// Ends reads the ends of logs.
+type Ends interface {
+	// End is what a container has written last, as much as a kubelet would take for a message.
+	End(ctx context.Context, pod types.NamespacedName, container string) (string, error)
+}
+
 // Bounds of what is read of a log: a step tells its progress often, but RUN lines may write much in
 // between.
 const (
 	tailLines = 500
 	tailBytes = 256 << 10
+	endLines  = 80
+	endBytes  = 2 << 10
 )
 
 // podLogs reads from the kubelet, through the API server.
@@ -43,6 +51,20 @@ func (l *podLogs) Progress(ctx context.Context, pod types.NamespacedName, step b
 	defer func() { _ = log.Close() }()
 	p, found := lastProgress(io.LimitReader(log, tailBytes))
 	return p, found, nil
+}
+
+// NewEnds reads the ends of logs, which takes the right to get pods/log.
+func NewEnds(pods corev1client.PodsGetter) Ends { return &podLogs{pods} }
+
+// End reads the last lines of a log.
+func (l *podLogs) End(ctx context.Context, pod types.NamespacedName, container string) (string, error) {
+	log, err := l.pods.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: new(int64(endLines))}).Stream(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reading the log of container %s of pod %q: %w", container, pod.Name, err)
+	}
+	defer func() { _ = log.Close() }()
+	text, err := io.ReadAll(io.LimitReader(log, tailBytes))
+	return string(text[max(0, len(text)-endBytes):]), err
 }
 
 // lastProgress finds the last line that is one. Others may be anything, and of any length.

@@ -7,9 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/testjobs"
@@ -40,7 +42,14 @@ func addVerifier(options *controllerOptions) part {
 			if err := manager.Add(tekton); err != nil {
 				return err
 			}
-			runs = pipelines.NewTests(options.namespace, testjobs.Component, manager.GetClient(), manager.GetAPIReader(), tekton)
+			core, err := corev1client.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+			if err != nil {
+				return fmt.Errorf("making a client for the logs of tests: %w", err)
+			}
+			runs = pipelines.NewTests(pipelines.TestOptions{
+				Namespace: options.namespace, Component: testjobs.Component, Client: manager.GetClient(), Reader: manager.GetAPIReader(),
+				Presence: tekton, Ends: pods.NewEnds(core),
+			})
 		}
 		return verification.New(verification.Options{
 			Namespace:     options.namespace,

@@ -191,7 +191,7 @@ func runWorker(options engine.Options, stderr io.Writer) (told os.Signal, err er
 	defer signal.Stop(signals)
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Wait() }()
-	var late <-chan time.Time
+	over, late := deadline(&options), (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-ended:
@@ -199,6 +199,10 @@ func runWorker(options engine.Options, stderr io.Writer) (told os.Signal, err er
 		case s := <-signals:
 			told = s
 			_ = worker.Process.Signal(s)
+			late = options.Clock.After(options.Grace)
+		case <-over:
+			told = syscall.SIGTERM
+			_ = worker.Process.Signal(told)
 			late = options.Clock.After(options.Grace)
 		case <-late:
 			_ = worker.Process.Kill()
