@@ -46,7 +46,9 @@ func (w *world) Reader(context.Context) (client.Reader, error) {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	objects = append(objects, &tektonv1.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: capabilitiesPipeline, Namespace: namespace}})
+	for _, k := range kinds() {
+		objects = append(objects, &tektonv1.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: k.pipeline(), Namespace: namespace}})
+	}
 	w := &world{t: t, clock: clocktesting.NewFakeClock(t0)}
 	create := func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))

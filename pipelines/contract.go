@@ -2,12 +2,12 @@ package pipelines
 
 import "github.com/layerwright/layerwright/builder/backend"
 
-// Pipelines in deploy/components/tekton, one for each isolation: no parameter can change
-// capabilities, or which Task is meant. v1 is the version of the contract: one that breaks it has
-// other names.
+// Pipelines in deploy/components/tekton, one for each kind: no parameter can change capabilities, or
+// which Task is meant. v1 is the version of the contract: one that breaks it has other names.
 const (
-	DefaultPipeline      = "layerwright-os-image-v1"
-	capabilitiesPipeline = DefaultPipeline + "-capabilities"
+	severalPipeline = "layerwright-os-image-v1"
+	onePipeline     = "layerwright-os-image-one-v1"
+	ofCapabilities  = "-capabilities"
 )
 
 // Tasks of the graph, by their names in the Pipeline.
@@ -23,9 +23,36 @@ const (
 	assembleTask  = "layerwright-os-image-assemble-v1"
 )
 
-// buildTask is the name of the Task that builds with an isolation.
-func buildTask(isolation backend.Isolation) string {
-	return "layerwright-os-image-build-" + parameterOf(isolation) + "-v1"
+// kind is which of the Pipelines builds.
+type kind struct {
+	isolation backend.Isolation
+	// isOne reports whether there is one architecture: all is done in one pod.
+	isOne bool
+}
+
+// kinds are all of them.
+func kinds() []kind {
+	var all []kind
+	for _, isolation := range []backend.Isolation{backend.IsolationUserNamespace, backend.IsolationCapabilities} {
+		all = append(all, kind{isolation, true}, kind{isolation, false})
+	}
+	return all
+}
+
+// task is the name of the Task that builds.
+func (k kind) task() string {
+	if k.isOne {
+		return "layerwright-os-image-build-one-" + parameterOf(k.isolation) + "-v1"
+	}
+	return "layerwright-os-image-build-" + parameterOf(k.isolation) + "-v1"
+}
+
+// steps are those of the Task that builds.
+func (k kind) steps() []backend.Step {
+	if k.isOne {
+		return append([]backend.Step{backend.Preflight}, backend.Steps()...)
+	}
+	return backend.Steps()
 }
 
 // parameterOf is the value of the parameter isolation.
@@ -36,12 +63,16 @@ func parameterOf(isolation backend.Isolation) string {
 	return isolationCapabilities
 }
 
-// pipelineOf is the Pipeline that builds with an isolation.
-func pipelineOf(isolation backend.Isolation) string {
-	if isolation == backend.IsolationUserNamespace {
-		return DefaultPipeline
+// pipeline is the name of the Pipeline.
+func (k kind) pipeline() string {
+	name := severalPipeline
+	if k.isOne {
+		name = onePipeline
 	}
-	return capabilitiesPipeline
+	if k.isolation == backend.IsolationCapabilities {
+		name += ofCapabilities
+	}
+	return name
 }
 
 // Values of the parameter isolation.

@@ -14,6 +14,7 @@ import (
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -67,7 +68,7 @@ func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) 
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"},
 		ObjectMeta: metadata,
 		Spec: tektonv1.PipelineRunSpec{
-			PipelineRef: &tektonv1.PipelineRef{Name: cmp.Or(m.Spec.Pipeline, pipelineOf(isolated.Kind))},
+			PipelineRef: &tektonv1.PipelineRef{Name: cmp.Or(m.Spec.Pipeline, kind{isolated.Kind, len(m.Spec.Architectures) == 1}.pipeline())},
 			Params:      m.params(isolated, expected),
 			Workspaces:  workspaces,
 			Timeouts: &tektonv1.TimeoutFields{
@@ -87,10 +88,44 @@ func (m *maker) building(isolated pods.Isolation, timeout time.Duration) tektonv
 	if isolated.Kind == backend.IsolationUserNamespace {
 		template.HostUsers = new(false)
 	}
-	resources := pods.ResourcesOf(m.Spec.Resources) // Tekton divides the requests among the steps, since their containers run side by side
 	return tektonv1.PipelineTaskRunSpec{
-		PipelineTaskName: taskBuild, PodTemplate: template, ComputeResources: &resources, Timeout: &metav1.Duration{Duration: timeout + aroundBuild},
+		PipelineTaskName: taskBuild, PodTemplate: template, StepSpecs: shares(pods.ResourcesOf(m.Spec.Resources)), Timeout: &metav1.Duration{Duration: timeout + aroundBuild},
 	}
+}
+
+// shares divides what a build may have among its steps: Tekton starts their containers side by side,
+// and a cluster counts them together. Half is for the step build, which has what can't be divided.
+func shares(all corev1.ResourceRequirements) []tektonv1.TaskRunStepSpec {
+	specs := make([]tektonv1.TaskRunStepSpec, 0, len(backend.Steps()))
+	for _, step := range backend.Steps() {
+		specs = append(specs, tektonv1.TaskRunStepSpec{Name: string(step), ComputeResources: corev1.ResourceRequirements{
+			Requests: share(all.Requests, step), Limits: share(all.Limits, step),
+		}})
+	}
+	return specs
+}
+
+// share is what a step has of some resources. Sixths that are not whole are left over.
+func share(of corev1.ResourceList, step backend.Step) corev1.ResourceList {
+	const parts, ofBuild = 6, 3
+	part := int64(1)
+	if step == backend.Build {
+		part = ofBuild
+	}
+	out := corev1.ResourceList{}
+	for name, quantity := range of {
+		switch name {
+		case corev1.ResourceCPU:
+			out[name] = *resource.NewMilliQuantity(max(quantity.MilliValue()*part/parts, 1), quantity.Format)
+		case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+			out[name] = *resource.NewQuantity(quantity.Value()*part/parts, quantity.Format)
+		default:
+			if step == backend.Build {
+				out[name] = quantity
+			}
+		}
+	}
+	return out
 }
 
 // timeoutOf is how long the steps of a run that build may take: they end by themselves and say where

@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -53,11 +56,11 @@ func TestPipelineRunOfABuild(t *testing.T) {
 func TestRunBindsDeclaredWorkspaces(t *testing.T) {
 	t.Parallel()
 	declared, required := map[string]bool{}, map[string]bool{}
-	for _, w := range pipeline(backend.IsolationUserNamespace).Spec.Workspaces {
+	for _, w := range pipeline(kinds()[0]).Spec.Workspaces {
 		declared[w.Name], required[w.Name] = true, !w.Optional
 	}
 	params := map[string]bool{}
-	for _, p := range pipeline(backend.IsolationUserNamespace).Spec.Params {
+	for _, p := range pipeline(kinds()[0]).Spec.Params {
 		params[p.Name] = p.Default == nil
 	}
 	for _, spec := range []*backend.Spec{fullSpec(), plainSpec(mcfgv1.ArchitectureAMD64)} {
@@ -107,7 +110,7 @@ func TestWeakestIsolationIsThatOfAll(t *testing.T) {
 	assert.False(t, *strong.Spec.TaskRunSpecs[0].PodTemplate.HostUsers)
 	weak := runOf(t, spec(), backend.IsolationUserNamespace, backend.IsolationCapabilities)
 	assert.Equal(t, "capabilities", param(weak, paramIsolation))
-	assert.Equal(t, "layerwright-os-image-v1-capabilities", weak.Spec.PipelineRef.Name)
+	assert.Equal(t, severalPipeline+ofCapabilities, weak.Spec.PipelineRef.Name)
 	assert.Nil(t, weak.Spec.TaskRunSpecs[0].PodTemplate.HostUsers)
 }
 
@@ -132,6 +135,34 @@ func TestTheNextAttempt(t *testing.T) {
 	assert.Empty(t, second.Spec.Status)
 	assert.Equal(t, first.Spec.Params, second.Spec.Params)
 	assert.Equal(t, first.OwnerReferences, second.OwnerReferences)
+}
+
+// TestStepsShareWhatABuildMayHave: their containers are there side by side.
+func TestStepsShareWhatABuildMayHave(t *testing.T) {
+	t.Parallel()
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	all := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("3"), corev1.ResourceMemory: resource.MustParse("6Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("60Gi"), "example.com/device": resource.MustParse("1"),
+	}
+	spec.Resources = &mcfgv1.BuildResources{Requests: all, Limits: all}
+	run := runOf(t, spec)
+	require.Nil(t, run.Spec.TaskRunSpecs[0].ComputeResources)
+	sum := corev1.ResourceList{}
+	for _, s := range run.Spec.TaskRunSpecs[0].StepSpecs {
+		assert.True(t, equality.Semantic.DeepEqual(s.ComputeResources.Requests, s.ComputeResources.Limits), s.Name)
+		for name, quantity := range s.ComputeResources.Limits {
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
+		want := "1Gi"
+		if s.Name == string(backend.Build) {
+			want = "3Gi"
+		}
+		assert.Equal(t, want, s.ComputeResources.Limits.Memory().String(), s.Name)
+	}
+	assert.True(t, equality.Semantic.DeepEqual(all, sum), "%v", sum)
 }
 
 func TestPeopleFindARun(t *testing.T) {

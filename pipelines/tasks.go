@@ -27,9 +27,14 @@ func folders() []string { return []string{"/workspace", "/tekton/home"} }
 
 // Manifests are the objects in deploy/components/tekton.
 func Manifests() []any {
-	return []any{
-		pipeline(backend.IsolationUserNamespace), pipeline(backend.IsolationCapabilities), preflight(), build(backend.IsolationUserNamespace), build(backend.IsolationCapabilities), assemble(),
+	var all []any
+	for _, k := range kinds() {
+		all = append(all, pipeline(k))
 	}
+	for _, k := range kinds() {
+		all = append(all, build(k))
+	}
+	return append(all, preflight(), assemble())
 }
 
 func metadataOf(name string) metav1.ObjectMeta {
@@ -89,7 +94,7 @@ type usage struct {
 }
 
 func everywhere(dir string) map[backend.Step]string {
-	at := map[backend.Step]string{}
+	at := map[backend.Step]string{backend.Preflight: dir}
 	for _, step := range backend.Steps() {
 		at[step] = dir
 	}
@@ -116,10 +121,10 @@ func usages() []usage {
 			backend.Fetch: backend.WorkDir, backend.Build: backend.WorkDir, backend.Export: backend.WorkDir,
 		}},
 		{name: workspacePullSecret, description: "The secret to pull images with.", readOnly: true, optional: true, at: map[backend.Step]string{
-			backend.Fetch: backend.CredentialsDir, backend.Push: backend.BaseCredentialsDir,
+			backend.Fetch: backend.CredentialsDir, backend.Push: backend.BaseCredentialsDir, backend.Preflight: backend.BaseCredentialsDir,
 		}},
 		{name: workspacePushSecret, description: "The secret to push the image with.", readOnly: true, optional: true, at: map[backend.Step]string{
-			backend.Push: backend.CredentialsDir,
+			backend.Push: backend.CredentialsDir, backend.Preflight: backend.CredentialsDir,
 		}},
 		{name: workspacePrivate, description: "An empty folder of the step push alone.", at: map[backend.Step]string{backend.Push: tektonArtifacts}},
 		{name: workspaceRegistries, description: "registries.conf and policy.json of the pool.", readOnly: true, optional: true, at: map[backend.Step]string{
@@ -144,10 +149,11 @@ func proxies() []corev1.EnvVar {
 // titles are what consoles show for the steps.
 func titles() map[backend.Step]string {
 	return map[backend.Step]string{
-		backend.Fetch:  "Pull the images that the Containerfile names",
-		backend.Build:  "Run the Containerfile, without any secret",
-		backend.Export: "Write the new layers as plain files",
-		backend.Push:   "Upload the image",
+		backend.Preflight: "Ask the registries",
+		backend.Fetch:     "Pull the images that the Containerfile names",
+		backend.Build:     "Run the Containerfile, without any secret",
+		backend.Export:    "Write the new layers as plain files",
+		backend.Push:      "Upload the image",
 	}
 }
 
@@ -155,12 +161,13 @@ func emptyDir(name string, limit *resource.Quantity) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: limit}}}
 }
 
-// build is the Task that builds for one architecture. It has no results: Tekton's program would
-// read them from a folder that RUN lines can write, in the container that has the push secret.
-func build(isolation backend.Isolation) *tektonv1.Task {
+// build is the Task that builds for one architecture. It has no results of its own: Tekton's program
+// would read them from a folder that RUN lines can write, in the container that has the push secret.
+// Where there is one architecture, the step push gives them, in a folder that only that can write.
+func build(k kind) *tektonv1.Task {
 	task := &tektonv1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "Task"},
-		ObjectMeta: metadataOf(buildTask(isolation)),
+		ObjectMeta: metadataOf(k.task()),
 		Spec: tektonv1.TaskSpec{
 			DisplayName: "Build an operating-system image",
 			Description: "Builds an operating-system image for one architecture. Lines of the Containerfile run in the step build alone, which has no secret.",
@@ -171,45 +178,85 @@ func build(isolation backend.Isolation) *tektonv1.Task {
 	for _, u := range usages() {
 		spec.Workspaces = append(spec.Workspaces, tektonv1.WorkspaceDeclaration{Name: u.name, Description: u.description, ReadOnly: u.readOnly, Optional: u.optional})
 	}
-	small := resource.MustParse(smallVolume)
 	spec.Volumes = append(spec.Volumes, emptyDir("fetched", nil), emptyDir("layout", nil))
-	for _, step := range backend.Steps() {
-		tmp, run := "tmp-"+string(step), "run-"+string(step)
-		spec.Volumes = append(spec.Volumes, emptyDir(tmp, &small), emptyDir(run, &small))
-		s := tektonv1.Step{
-			Name: string(step), DisplayName: titles()[step], Image: "$(params." + paramBuilderImage + ")", ImagePullPolicy: corev1.PullIfNotPresent,
-			Command: []string{program}, Args: []string{string(step), "--report", backend.TektonReportFile},
-			Env: append([]corev1.EnvVar{
-				{Name: backend.IsolationVariable, Value: string(isolation)},
-				{Name: backend.ExpectedVariable, Value: "$(params." + paramExpected + ")"},
-				{Name: backend.ExpectedOfVariable, Value: backend.ExpectedKey("$(params."+paramArchitecture+")", step)},
-			}, proxies()...),
-			SecurityContext: pods.Isolation{Kind: isolation}.SecurityContext(),
-			VolumeMounts:    []corev1.VolumeMount{{Name: tmp, MountPath: backend.TempDir}, {Name: run, MountPath: backend.RunDir}},
+	for _, step := range k.steps() {
+		small := resource.MustParse(smallVolume)
+		spec.Volumes = append(spec.Volumes, emptyDir("tmp-"+string(step), &small), emptyDir("run-"+string(step), &small))
+		spec.Steps = append(spec.Steps, k.step(step))
+	}
+	if k.isOne {
+		push := &spec.Steps[len(spec.Steps)-1]
+		push.Args = append(push.Args, "--results", "/tekton/steps/"+stepPrefix+string(backend.Push)+"/results")
+		for _, result := range taskResults() {
+			push.Results = append(push.Results, tektonv1.StepResult{Name: result.Name, Description: result.Description})
+			result.Value = tektonv1.NewStructuredValues("$(steps." + string(backend.Push) + ".results." + result.Name + ")")
+			spec.Results = append(spec.Results, result)
 		}
-		for _, dir := range folders() {
-			s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: tmp, MountPath: dir})
-		}
-		if step == backend.Fetch || step == backend.Push {
-			s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: "fetched", MountPath: backend.FetchedDir})
-		}
-		if step == backend.Export || step == backend.Push {
-			s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: "layout", MountPath: backend.LayoutDir, ReadOnly: step == backend.Push})
-		}
-		for _, u := range usages() {
-			if at, has := u.at[step]; has {
-				s.Workspaces = append(s.Workspaces, tektonv1.WorkspaceUsage{Name: u.name, MountPath: at})
-			}
-		}
-		spec.Steps = append(spec.Steps, s)
 	}
 	return task
+}
+
+// step is one of the Task that builds.
+func (k kind) step(step backend.Step) tektonv1.Step {
+	tmp, run := "tmp-"+string(step), "run-"+string(step)
+	s := tektonv1.Step{
+		Name: string(step), DisplayName: titles()[step], Image: "$(params." + paramBuilderImage + ")", ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{program}, Args: []string{string(step), "--report", backend.TektonReportFile},
+		Env: append([]corev1.EnvVar{
+			{Name: backend.IsolationVariable, Value: string(k.isolation)},
+			{Name: backend.ExpectedVariable, Value: "$(params." + paramExpected + ")"},
+			{Name: backend.ExpectedOfVariable, Value: backend.ExpectedKey("$(params."+paramArchitecture+")", step)},
+		}, proxies()...),
+		SecurityContext: pods.Isolation{Kind: k.isolation}.SecurityContext(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: tmp, MountPath: backend.TempDir}, {Name: run, MountPath: backend.RunDir}},
+	}
+	if step == backend.Preflight {
+		asking := asks()
+		s.Env, s.SecurityContext, s.ComputeResources = append(asking.Env, proxies()...), asking.SecurityContext, asking.ComputeResources
+		s.Args = append(s.Args, "--results", backend.TempDir, "$(params."+paramArchitecture+")")
+	}
+	for _, dir := range folders() {
+		s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: tmp, MountPath: dir})
+	}
+	if step == backend.Fetch || step == backend.Push {
+		s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: "fetched", MountPath: backend.FetchedDir})
+	}
+	if step == backend.Export || step == backend.Push {
+		s.VolumeMounts = append(s.VolumeMounts, corev1.VolumeMount{Name: "layout", MountPath: backend.LayoutDir, ReadOnly: step == backend.Push})
+	}
+	for _, u := range usages() {
+		if at, has := u.at[step]; has {
+			s.Workspaces = append(s.Workspaces, tektonv1.WorkspaceUsage{Name: u.name, MountPath: at})
+		}
+	}
+	return s
+}
+
+// asks is what a step has that only asks registries, and runs no one's lines.
+func asks() tektonv1.Step {
+	return tektonv1.Step{
+		Env: []corev1.EnvVar{
+			{Name: backend.ExpectedVariable, Value: "$(params." + paramExpected + ")"},
+			{Name: "SSL_CERT_DIR", Value: "/etc/ssl/certs:" + backend.TrustDir},
+		},
+		ComputeResources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsUser: new(int64), RunAsGroup: new(int64), // the owner of the secrets' files; it has no capability
+			Privileged: new(bool), AllowPrivilegeEscalation: new(bool), ReadOnlyRootFilesystem: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}
 }
 
 // around makes one of the two Tasks around the builds. No one's lines run there.
 func around(name string, step backend.Step, title, description string, results []tektonv1.TaskResult, args ...string) *tektonv1.Task { //nolint:revive // each is used once, and belongs to the call
 	small := resource.MustParse(smallVolume)
 	args = append([]string{string(step), "--report", backend.TektonReportFile}, args...)
+	asking := asks()
 	return &tektonv1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "Task"},
 		ObjectMeta: metadataOf(name),
@@ -226,21 +273,8 @@ func around(name string, step backend.Step, title, description string, results [
 			Steps: []tektonv1.Step{{
 				Name: string(step), DisplayName: title, Image: "$(params." + paramBuilderImage + ")", ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{program}, Args: append(args, "$(params."+paramArchitectures+"[*])"),
-				Env: append([]corev1.EnvVar{
-					{Name: backend.ExpectedVariable, Value: "$(params." + paramExpected + ")"},
-					{Name: "SSL_CERT_DIR", Value: "/etc/ssl/certs:" + backend.TrustDir},
-				}, proxies()...),
-				VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: backend.TempDir}},
-				ComputeResources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-				},
-				SecurityContext: &corev1.SecurityContext{
-					RunAsUser: new(int64), RunAsGroup: new(int64), // the owner of the secrets' files; it has no capability
-					Privileged: new(bool), AllowPrivilegeEscalation: new(bool), ReadOnlyRootFilesystem: new(true),
-					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-				},
+				Env:          append(asking.Env, proxies()...),
+				VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: backend.TempDir}}, ComputeResources: asking.ComputeResources, SecurityContext: asking.SecurityContext,
 			}},
 		},
 	}
@@ -252,25 +286,30 @@ func preflight() *tektonv1.Task {
 		[]tektonv1.TaskResult{{Name: backend.ResultStarted, Description: "When the run began, in seconds of Unix time."}})
 }
 
+// taskResults are those of all Pipelines.
+func taskResults() []tektonv1.TaskResult {
+	return []tektonv1.TaskResult{
+		{Name: resultURL, Description: "The image, by its tag."},
+		{Name: resultDigest, Description: "Its digest: that of the index, of several architectures."},
+		{Name: resultImages, Description: "The image of each architecture by digest, in the order of the architectures, with commas between them."},
+		{Name: resultSize, Description: "How many bytes the layers and configs of all of them have in the registry."},
+		{Name: resultDuration, Description: "How many seconds lie between preflight and now."},
+	}
+}
+
 func assemble() *tektonv1.Task {
 	task := around(assembleTask, backend.Assemble, "Say what was pushed",
 		"Resolves the tags that were pushed, joins those of several architectures, and gives the results. It takes no digest from a build.",
-		[]tektonv1.TaskResult{
-			{Name: resultURL, Description: "The image, by its tag."},
-			{Name: resultDigest, Description: "Its digest: that of the index, of several architectures."},
-			{Name: resultImages, Description: "The image of each architecture by digest, in the order of the architectures, with commas between them."},
-			{Name: resultSize, Description: "How many bytes the layers and configs of all of them have in the registry."},
-			{Name: resultDuration, Description: "How many seconds lie between preflight and now."},
-		}, "--image", "$(params."+paramImage+")", "--started", "$(params."+paramStarted+")")
+		taskResults(), "--image", "$(params."+paramImage+")", "--started", "$(params."+paramStarted+")")
 	task.Spec.Params = append(task.Spec.Params, paramSpec(paramImage, "Repository and tag of the image."), optional(paramStarted, "When the run began, in seconds of Unix time."))
 	return task
 }
 
-// pipeline is the graph.
-func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
+// pipeline is the graph: of one architecture it is the Task that builds alone.
+func pipeline(k kind) *tektonv1.Pipeline {
 	p := &tektonv1.Pipeline{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "Pipeline"},
-		ObjectMeta: metadataOf(pipelineOf(isolation)),
+		ObjectMeta: metadataOf(k.pipeline()),
 		Spec: tektonv1.PipelineSpec{
 			DisplayName: "Build an operating-system image",
 			Description: "Builds the content of an operating-system image for each architecture, and says what was pushed. Layerwright appends the pool's " +
@@ -286,9 +325,13 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 	}
 	spec := &p.Spec
 	building := tektonv1.PipelineTask{
-		Name: taskBuild, DisplayName: "Build for each architecture", TaskRef: &tektonv1.TaskRef{Name: buildTask(isolation)},
+		Name: taskBuild, DisplayName: "Build for each architecture", TaskRef: &tektonv1.TaskRef{Name: k.task()},
 		Params: passed(all()...),
 		Matrix: &tektonv1.Matrix{Params: tektonv1.Params{{Name: paramArchitecture, Value: *tektonv1.NewStructuredValues("$(params." + paramArchitectures + "[*])")}}},
+	}
+	if k.isOne {
+		building.DisplayName, building.Matrix = "Build", nil
+		building.Params = append(building.Params, tektonv1.Param{Name: paramArchitecture, Value: *tektonv1.NewStructuredValues("$(params." + paramArchitectures + "[0])")})
 	}
 	for _, u := range usages() {
 		spec.Workspaces = append(spec.Workspaces, tektonv1.PipelineWorkspaceDeclaration{Name: u.name, Description: u.description, Optional: u.optional})
@@ -298,17 +341,32 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 		}
 		building.Workspaces = append(building.Workspaces, binding)
 	}
+	last := taskAssemble
+	if k.isOne {
+		spec.Tasks, last = []tektonv1.PipelineTask{building}, taskBuild
+	} else {
+		spec.Tasks = withOthers(building)
+	}
+	for _, r := range taskResults() {
+		spec.Results = append(spec.Results, tektonv1.PipelineResult{
+			Name: r.Name, Description: r.Description, Value: *tektonv1.NewStructuredValues("$(tasks." + last + ".results." + r.Name + ")"),
+		})
+	}
+	return p
+}
+
+// withOthers are the tasks of several architectures: preflight, the builds beside it, and assemble.
+func withOthers(building tektonv1.PipelineTask) []tektonv1.PipelineTask {
 	var few []tektonv1.WorkspacePipelineTaskBinding
 	for _, name := range []string{workspaceInstructions, workspacePullSecret, workspacePushSecret, workspaceTrust} {
 		few = append(few, tektonv1.WorkspacePipelineTaskBinding{Name: name, Workspace: name})
 	}
 	started := tektonv1.Param{Name: paramStarted, Value: *tektonv1.NewStructuredValues("$(tasks." + taskPreflight + ".results." + backend.ResultStarted + ")")}
-	spec.Tasks = []tektonv1.PipelineTask{
+	return []tektonv1.PipelineTask{
 		{
 			Name: taskPreflight, DisplayName: "Ask the registries", TaskRef: &tektonv1.TaskRef{Name: preflightTask}, Workspaces: few,
 			Params: append(passed(all()...), passedArray(paramArchitectures)),
-			// The builds run meanwhile. The controller ends them where they would fail too.
-			OnError: tektonv1.PipelineTaskContinue,
+			// The builds run meanwhile. It fails only where they would fail too: the controller ends them.
 		},
 		building,
 		{
@@ -316,10 +374,4 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 			Params: append(passed(append(all(), paramImage)...), passedArray(paramArchitectures), started),
 		},
 	}
-	for _, r := range assemble().Spec.Results {
-		spec.Results = append(spec.Results, tektonv1.PipelineResult{
-			Name: r.Name, Description: r.Description, Value: *tektonv1.NewStructuredValues("$(tasks." + taskAssemble + ".results." + r.Name + ")"),
-		})
-	}
-	return p
 }

@@ -69,10 +69,13 @@ func TestEachStepHasItsOwnWorkspacesOnly(t *testing.T) {
 	m := &maker{Maker: pods.Maker{Namespace: namespace, Spec: spec}, options: testOptions()}
 	mounts, err := m.mounts(&spec.Architectures[0])
 	require.NoError(t, err)
-	for _, isolation := range []backend.Isolation{backend.IsolationUserNamespace, backend.IsolationCapabilities} {
-		task := build(isolation)
-		require.Len(t, task.Spec.Steps, len(backend.Steps()))
-		for i, step := range backend.Steps() {
+	for _, k := range kinds() {
+		task := build(k)
+		require.Len(t, task.Spec.Steps, len(k.steps()))
+		for i, step := range k.steps() {
+			if step == backend.Preflight { // no Job has it
+				continue
+			}
 			s := &task.Spec.Steps[i]
 			want, got := map[string]bool{}, map[string]bool{}
 			for _, mount := range mounts {
@@ -92,7 +95,7 @@ func TestEachStepHasItsOwnWorkspacesOnly(t *testing.T) {
 				}
 			}
 			assert.Equal(t, want, got, "%s", step)
-			assert.Equal(t, pods.Isolation{Kind: isolation}.SecurityContext(), s.SecurityContext)
+			assert.Equal(t, pods.Isolation{Kind: k.isolation}.SecurityContext(), s.SecurityContext)
 		}
 	}
 }
@@ -102,29 +105,61 @@ func TestEachStepHasItsOwnWorkspacesOnly(t *testing.T) {
 // the push secret.
 func TestRUNLinesReachNothingThatTektonReads(t *testing.T) {
 	t.Parallel()
-	task := build(backend.IsolationCapabilities)
-	assert.Empty(t, task.Spec.Results, "Tekton's program would read them in the container with the push secret")
-	for i := range task.Spec.Steps {
-		step := &task.Spec.Steps[i]
-		assert.Empty(t, step.Results)
-		private := slices.ContainsFunc(step.Workspaces, func(w tektonv1.WorkspaceUsage) bool {
-			return w.Name == workspacePrivate && w.MountPath == "/tekton/artifacts"
-		})
-		assert.Equal(t, step.Name == string(backend.Push), private, "%s", step.Name)
-		for _, dir := range folders() {
-			assert.True(t, slices.ContainsFunc(step.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && m.Name == "tmp-"+step.Name }), dir)
+	for _, k := range kinds() {
+		task := build(k)
+		for _, result := range task.Spec.Results {
+			require.NotNil(t, result.Value, "Tekton's program would read it in the container with the push secret, where RUN lines can write")
+			assert.Equal(t, "$(steps.push.results."+result.Name+")", result.Value.StringVal)
 		}
+		for i := range task.Spec.Steps {
+			step := &task.Spec.Steps[i]
+			if !k.isOne || step.Name != string(backend.Push) { // that has a folder which others can only read
+				assert.Empty(t, step.Results)
+			}
+			private := slices.ContainsFunc(step.Workspaces, func(w tektonv1.WorkspaceUsage) bool {
+				return w.Name == workspacePrivate && w.MountPath == "/tekton/artifacts"
+			})
+			assert.Equal(t, step.Name == string(backend.Push), private, "%s", step.Name)
+			for _, dir := range folders() {
+				assert.True(t, slices.ContainsFunc(step.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && m.Name == "tmp-"+step.Name }), dir)
+			}
+		}
+		secrets := map[string]bool{}
+		for _, w := range task.Spec.Steps[slices.Index(k.steps(), backend.Build)].Workspaces {
+			secrets[w.Name] = true
+		}
+		assert.False(t, secrets[workspacePullSecret] || secrets[workspacePushSecret])
 	}
+}
+
+// TestPreflightIsTheSameInBothPlaces: a step of the only build, and a Task beside several.
+func TestPreflightIsTheSameInBothPlaces(t *testing.T) {
+	t.Parallel()
+	task := preflight()
+	step, alone := build(kinds()[0]).Spec.Steps[0], task.Spec.Steps[0]
+	assert.Equal(t, alone.SecurityContext, step.SecurityContext)
+	assert.Equal(t, alone.ComputeResources, step.ComputeResources)
+	assert.Equal(t, alone.Env, step.Env)
+	at := map[string]string{}
+	for _, w := range step.Workspaces {
+		at[w.Name] = w.MountPath
+	}
+	for _, w := range task.Spec.Workspaces {
+		assert.Equal(t, w.MountPath, at[w.Name], w.Name)
+	}
+	assert.Len(t, at, len(task.Spec.Workspaces))
 }
 
 // TestChainsFindsTheImage has the names that Tekton Chains looks for.
 func TestChainsFindsTheImage(t *testing.T) {
 	t.Parallel()
-	names := map[string]bool{}
-	for _, r := range pipeline(backend.IsolationUserNamespace).Spec.Results {
-		names[r.Name] = true
-	}
-	for _, name := range []string{"IMAGE_URL", "IMAGE_DIGEST", "IMAGES"} {
-		assert.True(t, names[name], name)
+	for _, k := range kinds() {
+		names := map[string]bool{}
+		for _, r := range pipeline(k).Spec.Results {
+			names[r.Name] = true
+		}
+		for _, name := range []string{"IMAGE_URL", "IMAGE_DIGEST", "IMAGES"} {
+			assert.True(t, names[name], name)
+		}
 	}
 }

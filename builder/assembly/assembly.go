@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,7 +26,7 @@ import (
 // Options are what both steps work with.
 type Options struct {
 	// Instructions has the instructions of each architecture, as files
-	// <architecture>/instructions.json.
+	// <architecture>/instructions.json, or those of the only one itself.
 	Instructions string
 	// Architectures are those that are built, by their names in OCI.
 	Architectures []string
@@ -155,6 +156,9 @@ func (o *Options) instructions() ([]backend.Instructions, error) {
 	for i, architecture := range o.Architectures {
 		file := filepath.Join(o.Instructions, architecture, filepath.Base(backend.InstructionsFile))
 		text, err := os.ReadFile(file) //nolint:gosec // the path or index is the program's own
+		if errors.Is(err, fs.ErrNotExist) && len(o.Architectures) == 1 {
+			text, err = os.ReadFile(filepath.Join(o.Instructions, filepath.Base(backend.InstructionsFile))) //nolint:gosec // the path is the program's own
+		}
 		if err == nil {
 			err = o.check(architecture, text)
 		}

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/registry"
 )
@@ -50,7 +52,7 @@ func newScene(t *testing.T, architectures ...string) *scene {
 		if len(architectures) > 1 {
 			target += "-" + architecture
 		}
-		text, err := json.Marshal(&backend.Instructions{Target: target, Images: []backend.PinnedImage{{Name: "base", Image: host + "/os/base:1"}, {Name: "short"}}})
+		text, err := json.Marshal(&backend.Instructions{Target: target, PlainHTTP: []string{host}, Images: []backend.PinnedImage{{Name: "base", Image: host + "/os/base:1"}, {Name: "short"}}})
 		require.NoError(t, err)
 		require.NoError(t, os.MkdirAll(filepath.Join(s.Instructions, architecture), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(s.Instructions, architecture, "instructions.json"), text, 0o600))
@@ -96,6 +98,32 @@ func TestPreflightAsksTheRegistries(t *testing.T) {
 	s.push(s.host+"/os/base:1", "amd64")
 	require.NoError(t, Preflight(t.Context(), &s.Options))
 	assert.Equal(t, "1795262400", s.result(backend.ResultStarted))
+}
+
+// TestPreflightInThePodOfTheBuild has the instructions of the only architecture, and tells only what
+// the build would fail by too.
+func TestPreflightInThePodOfTheBuild(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64")
+	in := filepath.Join(s.Instructions, "amd64")
+	command := &Command{Options: Options{Instructions: in, Architectures: s.Architectures, Results: s.Results}, Report: filepath.Join(in, "report")}
+	said := func() *backend.Report {
+		text, err := os.ReadFile(command.Report)
+		require.NoError(t, err)
+		report, err := backend.ReadReport(string(text))
+		require.NoError(t, err)
+		return report
+	}
+	var out strings.Builder
+	assert.Equal(t, backend.ExitAdmin, command.Main(t.Context(), backend.Preflight, &out), "the base is not there")
+	assert.Equal(t, mcfgv1.ReasonImageNotFound, said().Failure.Reason)
+	s.push(s.host+"/os/base:1", "amd64")
+	assert.Zero(t, command.Main(t.Context(), backend.Preflight, &out), out.String())
+	ended, end := context.WithCancel(t.Context())
+	end()
+	assert.Zero(t, command.Main(ended, backend.Preflight, &out), "the build asks for itself")
+	assert.Nil(t, said().Failure)
+	assert.Contains(t, said().Notes[0], "preflight could not ask: ")
 }
 
 func TestAssembleOneArchitecture(t *testing.T) {

@@ -24,15 +24,29 @@ type Command struct {
 	Report string
 }
 
+// patience is how long preflight asks registries that do not answer.
+const patience = 30 * time.Second
+
 // Main does a step and leaves its report. It returns the exit code.
 func (c *Command) Main(ctx context.Context, step backend.Step, out io.Writer) int {
 	c.Clock, c.Expected = clock.RealClock{}, os.Getenv(backend.ExpectedVariable)
 	said := &backend.Report{Step: step}
 	started := c.Clock.Now()
+	if step == backend.Preflight {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	err := c.run(ctx, step, said)
 	said.Took = c.Clock.Since(started).Milliseconds()
 	if err != nil {
 		said.Failure = report.FailureOf(err)
+	}
+	if step == backend.Preflight && err != nil && said.Failure.Class != backend.Admin { // the build asks for itself
+		said.Notes, said.Failure = []string{"preflight could not ask: " + said.Failure.Message}, nil
+		_, _ = fmt.Fprintln(out, said.Notes[0])
+	}
+	if said.Failure != nil {
 		_, _ = fmt.Fprintf(out, "%s failed after %s: %s\n", step, said.Duration().Round(time.Millisecond), said.Failure.Message)
 	} else {
 		_, _ = fmt.Fprintf(out, "%s took %s %s\n", step, said.Duration().Round(time.Millisecond), said.Image)

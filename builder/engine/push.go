@@ -6,6 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"go.podman.io/image/v5/copy"
@@ -14,6 +18,7 @@ import (
 	"go.podman.io/image/v5/manifest"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/classify"
 	"github.com/layerwright/layerwright/builder/engine/layout"
 	"github.com/layerwright/layerwright/builder/engine/report"
@@ -117,6 +122,29 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 		return fmt.Errorf("reading the manifest that was pushed: %w", err)
 	}
 	r.report.Image = reference.TrimNamed(target).String() + "@" + digest.String()
+	return r.results(image)
+}
+
+// results writes what Tekton shows of the image, where it wants that: there is no other step for it.
+func (r *run) results(image *assembled) error {
+	if r.Paths.Results == "" {
+		return nil
+	}
+	size := int64(len(image.config))
+	for _, layer := range image.layers {
+		size += layer.Size
+	}
+	_, digest, _ := strings.Cut(r.report.Image, "@")
+	age, _ := ContainerAge() // for people
+	for name, value := range map[string]string{
+		backend.ResultURL: r.instructions.Target, backend.ResultDigest: digest, backend.ResultImages: r.report.Image,
+		backend.ResultSize: strconv.FormatInt(size, 10), backend.ResultDuration: strconv.FormatInt(int64(age.Seconds()), 10),
+	} {
+		file := filepath.Join(r.Paths.Results, name)
+		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(value), 0o644)); err != nil { //nolint:gosec // results are for everyone
+			return fmt.Errorf("writing result %s: %w", name, err)
+		}
+	}
 	return nil
 }
 

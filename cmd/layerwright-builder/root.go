@@ -150,6 +150,7 @@ func addFlags(flags *pflag.FlagSet, options *engine.Options) {
 	flags.StringVar(&p.Fetched, "fetched", p.Fetched, "folder that fetch writes for push")
 	flags.StringVar(&p.Layout, "layout", p.Layout, "folder that export writes for push")
 	flags.StringVar(&p.Report, "report", p.Report, "file for the report")
+	flags.StringVar(&p.Results, "results", p.Results, "folder for the results IMAGE_URL, IMAGE_DIGEST, IMAGES, IMAGE_SIZE and BUILD_SECONDS of a PipelineRun, in push")
 	flags.DurationVar(&options.Patience, "patience", options.Patience, "how long a registry may send and take nothing (default 5m)")
 	flags.DurationVar(&options.Grace, "grace", options.Grace, "how long the step may take to end after SIGTERM (default 20s)")
 }

@@ -36,6 +36,8 @@ type Paths struct {
 	Fetched string
 	// Layout is the folder that Export writes for Push.
 	Layout string
+	// Results is the folder for what Tekton shows of the image that was pushed; empty for none.
+	Results string
 	// Report is the file for the Report.
 	Report string
 }
