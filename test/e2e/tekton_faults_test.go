@@ -30,6 +30,10 @@ func TestTektonFaults(t *testing.T) {
 		test func(*testing.T, *podBuilds)
 	}{
 		{"a person cancels a run", testTektonCancelled},
+		{"another kind of builder is chosen during a build", testTektonSwitched},
+		{"the pod of a run is deleted", testTektonPodDeleted},
+		{"a run takes too long", testTektonTimeout},
+		{"Tekton's webhook goes away and comes back", testTektonWebhookAway},
 		{"a Pipeline of an administrator's own keeps the contract", testTektonOwnPipeline},
 		{"Tekton's controller goes away and comes back", testTektonAway},
 		{"Tekton is removed and installed again", testTektonRemoved},
@@ -47,9 +51,61 @@ func testTektonCancelled(t *testing.T, b *podBuilds) {
 	p.eventually(func(t *assert.CollectT) {
 		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildInterrupted), "True Interrupted someone cancelled PipelineRun ")
 	})
+	p.says(status.Stalled, "True Interrupted ")
 	p.gate.open()
 	p.rebuild()
 	p.requireVerified(p.succeeded())
+}
+
+// testTektonSwitched goes from a run to a Job while a RUN line runs, and back.
+func testTektonSwitched(t *testing.T, b *podBuilds) {
+	p := b.pool(t, "tekton-switched")
+	p.ask("", asPipeline)
+	p.arrive()
+	p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.JobBuilder })
+	p.arrive()
+	p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.runs(t)) })
+	p.changeConfig(asPipeline)
+	p.arrive()
+	p.eventually(func(t *assert.CollectT) {
+		jobs, err := p.clients.BatchV1().Jobs(stack.Namespace).List(p.t.Context(), p.ofBuild())
+		require.NoError(t, err)
+		assert.Empty(t, jobs.Items)
+	})
+	p.gate.open()
+	p.succeeded()
+}
+
+// testTektonPodDeleted has the cause survive the pod.
+func testTektonPodDeleted(t *testing.T, b *podBuilds) {
+	p := b.pool(t, "tekton-deleted")
+	p.ask("", asPipeline)
+	p.arrive()
+	require.NoError(t, p.clients.CoreV1().Pods(stack.Namespace).Delete(t.Context(), p.newest().Name, metav1.DeleteOptions{}))
+	p.retries("step build was stopped, for example by a deletion, an eviction or a drain; it was at Containerfile line 2: RUN ")
+	p.gate.open()
+	p.succeeded()
+}
+
+// testTektonTimeout has the step end before Tekton deletes its pod.
+func testTektonTimeout(t *testing.T, b *podBuilds) {
+	p := b.pool(t, "tekton-timeout")
+	p.ask("", asPipeline, retries(0), func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "1m" })
+	p.arrive()
+	p.failed(mcfgv1.ReasonTimedOut, "step build took longer than 1m0s, which is spec.buildTimeout of the MachineOSConfig")
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "it was at Containerfile line 2: RUN ")
+}
+
+// testTektonWebhookAway asks for a build while nothing of Tekton's can be written.
+func testTektonWebhookAway(t *testing.T, b *podBuilds) {
+	p := b.pool(t, "tekton-webhook")
+	p.gate.open()
+	p.scale("tekton-pipelines-webhook", "0")
+	t.Cleanup(func() { p.scale("tekton-pipelines-webhook", "1") })
+	p.ask("", asPipeline)
+	p.says(status.Reconciling, "True Waiting Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs")
+	p.scale("tekton-pipelines-webhook", "1")
+	p.succeeded()
 }
 
 // testTektonOwnPipeline has a copy of our Pipeline, with a task after assemble, refuse an image and
@@ -110,10 +166,10 @@ func (p *contained) patch(object client.Object, patch string) {
 	require.NoError(p.t, p.Patch(p.t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// scale has so many of Tekton's controllers run.
-func (p *contained) scale(replicas string) {
+// scale has so many pods of a Deployment of Tekton's run.
+func (p *contained) scale(deployment, replicas string) {
 	p.t.Helper()
-	_, err := p.clients.AppsV1().Deployments(await.TektonNamespace).Patch(context.WithoutCancel(p.t.Context()), await.TektonController,
+	_, err := p.clients.AppsV1().Deployments(await.TektonNamespace).Patch(context.WithoutCancel(p.t.Context()), deployment,
 		types.MergePatchType, []byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
 	require.NoError(p.t, err)
 }
@@ -123,8 +179,8 @@ func testTektonAway(t *testing.T, b *podBuilds) {
 	p := b.pool(t, "tekton-away")
 	p.ask("", asPipeline)
 	p.arrive()
-	p.scale("0")
-	t.Cleanup(func() { p.scale("1") })
+	p.scale(await.TektonController, "0")
+	t.Cleanup(func() { p.scale(await.TektonController, "1") })
 	p.eventually(func(t *assert.CollectT) {
 		pods, err := p.clients.CoreV1().Pods(await.TektonNamespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
 		require.NoError(t, err)
@@ -136,7 +192,7 @@ func testTektonAway(t *testing.T, b *podBuilds) {
 		assert.True(t, strings.HasPrefix(got, "True Waiting "), got)
 		assert.Contains(t, got, "Tekton does not continue: check that the Deployment tekton-pipelines-controller runs")
 	})
-	p.scale("1")
+	p.scale(await.TektonController, "1")
 	p.succeeded()
 }
 

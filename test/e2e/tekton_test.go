@@ -4,10 +4,12 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,6 +83,10 @@ func testTektonSameImage(t *testing.T, b *podBuilds) {
 		})
 		build = p.builtAfter(build)
 		require.Equal(t, kind, build.Status.Builder.ImageBuilderType)
+		if kind == mcfgv1.PipelineBuilder {
+			assert.Equal(t, "True Succeeded", ended(p.run()), "a console shows it after the build")
+			assert.Contains(t, p.logOf("push"), "push took ")
+		}
 		assert.Equal(t, made, p.succeeded())
 		assert.Equal(t, tags, p.tags(), "the content is the same too")
 	}
@@ -111,9 +117,29 @@ func testTektonFailingRun(t *testing.T, b *podBuilds) {
 	assert.Equal(t, build.Name, run.GetLabels()[mcfgv1.LabelMachineOSBuild])
 	assert.Contains(t, run.GetAnnotations()[mcfgv1.AnnotationBuildImage], imagesPath+"/"+p.name+":content-")
 	assert.Contains(t, conditionText(build.Status.Conditions, status.BuildFailed), "no such package")
-	conditions, _, err := unstructured.NestedSlice(run.Object, "status", "conditions")
-	require.NoError(t, err)
-	require.Len(t, conditions, 1)
+	p.eventually(func(t *assert.CollectT) { assert.Equal(t, "False Failed", ended(&p.runs(t)[0]), "by itself") })
+	assert.Contains(t, p.logOf("build"), "no such package")
+}
+
+// ended is how Tekton says that a run has ended.
+func ended(run *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(run.Object, "status", "conditions") // none is no end
+	for _, c := range conditions {
+		if condition, is := c.(map[string]any); is && condition["type"] == "Succeeded" {
+			return fmt.Sprintf("%s %s", condition["status"], condition["reason"])
+		}
+	}
+	return ""
+}
+
+// logOf is the log of a step of the pool's only pod.
+func (p *contained) logOf(step string) string {
+	p.t.Helper()
+	pods := p.pods()
+	require.Len(p.t, pods, 1)
+	text, err := p.clients.CoreV1().Pods(stack.Namespace).GetLogs(pods[0].Name, &corev1.PodLogOptions{Container: "step-" + step}).DoRaw(p.t.Context())
+	require.NoError(p.t, err)
+	return string(text)
 }
 
 // lookingFor is a Pipeline whose only step runs in the image itself, and looks for a text in a
