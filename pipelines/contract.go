@@ -2,8 +2,8 @@ package pipelines
 
 import "github.com/layerwright/layerwright/builder/backend"
 
-// Pipelines in deploy/components/tekton, one for each kind: no parameter can change capabilities, or
-// which Task is meant. v1 is the version of the contract: one that breaks it has other names.
+// Pipelines in deploy/components/tekton, one for each kind: no parameter can change capabilities,
+// or which Task is meant. v1 is the version of the contract: one that breaks it has other names.
 const (
 	severalPipeline = "layerwright-os-image-v1"
 	onePipeline     = "layerwright-os-image-one-v1"

@@ -23,8 +23,8 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// aroundBuild is what the tasks around a build may take in addition to that, and how long the pod of
-// a build may take to start.
+// aroundBuild is what the tasks around a build may take in addition to that, and how long the pod
+// of a build may take to start.
 const aroundBuild = 10 * time.Minute
 
 const modePrivate, modeShared = int32(0o400), int32(0o444)
@@ -93,8 +93,9 @@ func (m *maker) building(isolated pods.Isolation, timeout time.Duration) tektonv
 	}
 }
 
-// shares divides what a build may have among its steps: Tekton starts their containers side by side,
-// and a cluster counts them together. Half is for the step build, which has what can't be divided.
+// shares divides what a build may have among its steps: Tekton starts their containers side by
+// side, and a cluster counts them together. Half is for the step build, which has what can't be
+// divided.
 func shares(all corev1.ResourceRequirements) []tektonv1.TaskRunStepSpec {
 	specs := make([]tektonv1.TaskRunStepSpec, 0, len(backend.Steps()))
 	for _, step := range backend.Steps() {
@@ -128,8 +129,8 @@ func share(of corev1.ResourceList, step backend.Step) corev1.ResourceList {
 	return out
 }
 
-// timeoutOf is how long the steps of a run that build may take: they end by themselves and say where
-// they were, since Tekton deletes the pod of a task that takes too long. Zero is not known.
+// timeoutOf is how long the steps of a run that build may take: they end by themselves and say
+// where they were, since Tekton deletes the pod of a task that takes too long. Zero is not known.
 func timeoutOf(run *tektonv1.PipelineRun) time.Duration {
 	for _, spec := range run.Spec.TaskRunSpecs {
 		if spec.PipelineTaskName == taskBuild && spec.Timeout != nil {

@@ -161,9 +161,10 @@ func emptyDir(name string, limit *resource.Quantity) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: limit}}}
 }
 
-// build is the Task that builds for one architecture. It has no results of its own: Tekton's program
-// would read them from a folder that RUN lines can write, in the container that has the push secret.
-// Where there is one architecture, the step push gives them, in a folder that only that can write.
+// build is the Task that builds for one architecture. It has no results of its own: Tekton's
+// program would read them from a folder that RUN lines can write, in the container that has the
+// push secret. Where there is one architecture, the step push gives them, in a folder that only
+// that can write.
 func build(k kind) *tektonv1.Task {
 	task := &tektonv1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "Task"},
@@ -366,7 +367,8 @@ func withOthers(building tektonv1.PipelineTask) []tektonv1.PipelineTask {
 		{
 			Name: taskPreflight, DisplayName: "Ask the registries", TaskRef: &tektonv1.TaskRef{Name: preflightTask}, Workspaces: few,
 			Params: append(passed(all()...), passedArray(paramArchitectures)),
-			// The builds run meanwhile. It fails only where they would fail too: the controller ends them.
+			// The builds run meanwhile. It fails only where they would fail too: the controller
+			// ends them.
 		},
 		building,
 		{

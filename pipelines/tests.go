@@ -251,8 +251,8 @@ func deletedPod(task *tektonv1.TaskRun) *corev1.Pod {
 	return pod
 }
 
-// disrupt says of a pod that was deleted that this ended its step, where a signal did: then the test
-// has said nothing.
+// disrupt says of a pod that was deleted that this ended its step, where a signal did: then the
+// test has said nothing.
 func disrupt(pod *corev1.Pod, failed *corev1.ContainerStatus) {
 	end := failed.State.Terminated
 	if end.Reason == oomKilled || end.ExitCode < exitSignal {

@@ -100,8 +100,8 @@ func TestPreflightAsksTheRegistries(t *testing.T) {
 	assert.Equal(t, "1795262400", s.result(backend.ResultStarted))
 }
 
-// TestPreflightInThePodOfTheBuild has the instructions of the only architecture, and tells only what
-// the build would fail by too.
+// TestPreflightInThePodOfTheBuild has the instructions of the only architecture, and tells only
+// what the build would fail by too.
 func TestPreflightInThePodOfTheBuild(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "amd64")

@@ -40,8 +40,8 @@ const (
 	// tektonKept is a type that is none of Tekton's: it keeps such an entry in the status of the
 	// TaskRun, where it is still known when the pod is gone, and makes no result of it.
 	tektonKept = 10
-	// maxTektonReport is what the kubelet keeps for one of six containers, preflight, the four steps
-	// and one of Tekton's, less what that adds.
+	// maxTektonReport is what the kubelet keeps for one of six containers, preflight, the four
+	// steps and one of Tekton's, less what that adds.
 	maxTektonReport = 12<<10/6 - 256
 	// compressedPrefix begins a list that Tekton was told to compress, and maxCompressed is how
 	// long one may be.

@@ -122,8 +122,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return ctrl.Result{}, s.noteTimeout(ctx, s.runBuild(ctx))
 }
 
-// clean removes what built the image, but for what a backend keeps. After a failure all of it stays,
-// for someone to look at, until the build goes.
+// clean removes what built the image, but for what a backend keeps. After a failure all of it
+// stays, for someone to look at, until the build goes.
 func (s *scope) clean(ctx context.Context) error {
 	if s.show.Stage == mcfgv1.BuildStageFailed {
 		return nil

@@ -125,7 +125,8 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	return r.results(image)
 }
 
-// results writes what Tekton shows of the image, where it wants that: there is no other step for it.
+// results writes what Tekton shows of the image, where it wants that: there is no other step for
+// it.
 func (r *run) results(image *assembled) error {
 	if r.Paths.Results == "" {
 		return nil

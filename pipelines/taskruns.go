@@ -1,0 +1,117 @@
+package pipelines
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"knative.dev/pkg/apis"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where
+// that is gone, what Tekton has kept of its steps.
+func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pods.Ending {
+	if !isTaskOf(task, run) {
+		return nil
+	}
+	pod, left := f.podOf(task), leftBy(task)
+	if left != nil && hasCause(left) {
+		pod = cmp.Or(pod, left)
+	}
+	if pod != nil {
+		pod.Spec.ActiveDeadlineSeconds = pods.Seconds(timeoutOf(run))
+		if ending := pods.EndingOf(pod); ending != nil {
+			return ending
+		}
+	}
+	condition := task.Status.GetCondition(apis.ConditionSucceeded)
+	if !condition.IsFalse() {
+		return nil
+	}
+	at := condition.LastTransitionTime.Inner.Time
+	name := task.Labels[labelPipelineTask]
+	for i := range task.Status.Steps {
+		step := &task.Status.Steps[i]
+		if step.Terminated == nil {
+			continue
+		}
+		if reason := step.Terminated.Reason; reason == "Unknown" || reason == "ContainerStatusUnknown" { // the kubelet found it no more
+			return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild,
+				fmt.Sprintf("the node of task %s lost step %s, for example by a restart, and the pod was deleted", name, step.Name))}
+		}
+		if step.Terminated.ExitCode != backend.ExitAdmin {
+			continue
+		}
+		text := fmt.Sprintf("step %s failed, and its pod, which had the cause, was deleted: %s", step.Name, condition.Message)
+		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
+	}
+	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
+	switch tektonv1.TaskRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
+	case tektonv1.TaskRunReasonTimedOut:
+		return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonTimedOut, text+
+			"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")}
+	case tektonv1.TaskRunReasonFailedValidation, tektonv1.TaskRunReasonTaskFailedValidation, tektonv1.TaskRunReasonInvalidParamValue,
+		tektonv1.TaskRunReasonResourceVerificationFailed, tektonv1.TaskRunReasonFailedResolution:
+		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}}
+	case tektonv1.TaskRunReasonPodCreationFailed, "PodAdmissionFailed":
+		if isDenied(condition.Message) {
+			return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text)}}
+		}
+	case tektonv1.TaskRunReasonCancelled: // by a person, or because another task failed
+		return nil
+	}
+	return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)}
+}
+
+// taskOf is what Tekton has made of a task of a run, for an architecture where there is one for
+// each; nil where it has made nothing.
+func (f *facts) taskOf(run *tektonv1.PipelineRun, name string, architecture mcfgv1.Architecture) *tektonv1.TaskRun {
+	for i := range f.tasks {
+		task := &f.tasks[i]
+		if isTaskOf(task, run) && task.Labels[labelPipelineTask] == name && (name != taskBuild || architectureOf(task) == architecture.OCI()) {
+			return task
+		}
+	}
+	return nil
+}
+
+// architectureOf is the parameter architecture of a task; empty for one that has none.
+func architectureOf(task *tektonv1.TaskRun) string {
+	for _, p := range task.Spec.Params {
+		if p.Name == paramArchitecture {
+			return p.Value.StringVal
+		}
+	}
+	return ""
+}
+
+// podOf is the pod of a task, as Jobs would have it; nil where there is none.
+func (f *facts) podOf(task *tektonv1.TaskRun) *corev1.Pod {
+	if task == nil {
+		return nil
+	}
+	for i := range f.Pods {
+		if metav1.IsControlledBy(&f.Pods[i], task) && f.Pods[i].Name == cmp.Or(task.Status.PodName, f.Pods[i].Name) {
+			return viewOf(&f.Pods[i])
+		}
+	}
+	return nil
+}
+
+// isTaskOf reports whether a task is of a run, and not of an earlier one of its name.
+func isTaskOf(task *tektonv1.TaskRun, run metav1.Object) bool {
+	return metav1.IsControlledBy(task, run)
+}
+
+// hasCause reports whether a step of a pod has left why it failed.
+func hasCause(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pods.ReportsOf(pod), func(r backend.Report) bool { return r.Failure != nil })
+}
