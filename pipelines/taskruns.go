@@ -27,7 +27,9 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 		pod = cmp.Or(pod, left)
 	}
 	if pod != nil {
-		pod.Spec.ActiveDeadlineSeconds = pods.Seconds(timeoutOf(run))
+		if timeout := timeoutOf(run); timeout > 0 {
+			pod.Spec.ActiveDeadlineSeconds = pods.Seconds(timeout)
+		}
 		if ending := pods.EndingOf(pod); ending != nil {
 			return ending
 		}
