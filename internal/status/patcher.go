@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,10 +189,15 @@ func statusPatch(original, obj Object) ([]byte, error) {
 		return nil, err
 	}
 	var diff struct {
-		Status json.RawMessage `json:"status"`
+		Status map[string]json.RawMessage `json:"status"`
 	}
 	if err := json.Unmarshal(data, &diff); err != nil || diff.Status == nil {
 		return nil, err
+	}
+	if observer, ok := original.(Observer); ok && observer.GetObservedGeneration() == 0 {
+		if err := addZeros(diff.Status, obj); err != nil {
+			return nil, err
+		}
 	}
 	version := obj.GetResourceVersion()
 	if version == "" {
@@ -200,6 +207,22 @@ func statusPatch(original, obj Object) ([]byte, error) {
 		"metadata": map[string]string{"resourceVersion": version},
 		"status":   diff.Status,
 	})
+}
+
+// addZeros adds the counts of 0 to the first patch of a status: a diff takes them for what was read
+// of an object that has none.
+func addZeros(patch map[string]json.RawMessage, obj Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return err
+	}
+	fields, _, _ := unstructured.NestedMap(content, "status")
+	for name, value := range fields {
+		if value == int64(0) {
+			patch[name] = json.RawMessage("0")
+		}
+	}
+	return nil
 }
 
 // writeContext gives a reconcile that ran out of its own time a little more to say so. A process

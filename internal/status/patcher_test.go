@@ -106,6 +106,7 @@ func TestFinishWritesOnce(t *testing.T) {
 		"metadata": {"resourceVersion": "`+version+`"},
 		"status": {
 			"size": 4,
+			"count": 0,
 			"observedGeneration": 3,
 			"conditions": [{
 				"type": "Ready", "status": "True", "reason": "Succeeded", "message": "",
@@ -120,6 +121,21 @@ func TestFinishWritesOnce(t *testing.T) {
 	assert.Equal(t, got.ResourceVersion, obj.ResourceVersion, "the object in hand can be written again")
 	assert.Equal(t, 99, obj.Spec.Size, "and keeps what it held")
 	statustest.RequireConsistent(t, got)
+}
+
+func TestFinishWritesZerosOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(stored())
+	for _, size := range []int{0, 4} {
+		obj := w.widget(t)
+		patch := status.NewPatcher(w, obj)
+		obj.Status.Size = size // is left out where it is 0
+		_, err := patch.Finish(t.Context(), obj, ctrl.Result{}, nil)
+		require.NoError(t, err)
+	}
+	require.Len(t, w.patches, 2)
+	assert.Contains(t, w.patches[0], `"count":0`, "which no one wrote before")
+	assert.NotContains(t, w.patches[1], "count")
 }
 
 func TestFinishWritesNothingIfNothingChanged(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	applyv1 "github.com/layerwright/layerwright/client/applyconfiguration/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/client/clientset"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -310,25 +311,6 @@ func TestExplainReadsWell(t *testing.T) {
 	assert.Contains(t, runKubectl(t, "explain", "machineosconfig.spec.buildTimeout"), "When it is omitted, 2h")
 }
 
-func TestPrinterColumns(t *testing.T) {
-	t.Parallel()
-	server := newServer(t)
-	server.own(t, "MachineOSConfig")
-	digest := "sha256:" + strings.Repeat("0123456789abcdef", 4)
-	_, err := server.create(t, mosc(t, map[string]any{"status": map[string]any{
-		"currentImagePullSpec": "registry.example.com/os/worker@" + digest, "shortDigest": digest[7:19],
-		"osImageStream":  map[string]any{"name": "rhel-9"},
-		"machineOSBuild": map[string]any{"group": mcfgv1.GroupName, "resource": "machineosbuilds", "name": "worker-1"},
-		"conditions": []any{map[string]any{
-			"type": "Ready", "status": "True", "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
-		}},
-	}}))
-	require.NoError(t, err)
-	lines := strings.Split(runKubectl(t, "get", "machineosconfigs"), "\n")
-	assert.Equal(t, []string{"NAME", "POOL", "STREAM", "IMAGE", "BUILD", "READY", "REASON", "AGE"}, strings.Fields(lines[0]))
-	assert.Equal(t, []string{"worker", "worker", "rhel-9", "0123456789ab", "worker-1", "True", "Succeeded"}, strings.Fields(lines[1])[:7])
-}
-
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	columns := map[string]string{}
@@ -341,40 +323,73 @@ func TestColumns(t *testing.T) {
 		}
 		columns[definition.Spec.Names.Kind] = strings.Join(names, " ")
 	}
-	assert.Equal(t, "Pool Stream Image Build Ready Reason Age", columns["MachineOSConfig"])
-	assert.Equal(t, "Pool State Why Duration Age", columns["MachineOSBuild"])
-	assert.Equal(t, "Stream Image Building Updated Updating Degraded MachineCount Age", columns["MachineConfigPool"])
+	assert.Equal(t, "Stream Image Ready Reason Age", columns["MachineOSConfig"])
+	assert.Equal(t, "Prepared Building Succeeded Interrupted Failed Age Duration", columns["MachineOSBuild"])
+	assert.Equal(t, "Config Updated Updating Degraded MachineCount ReadyMachineCount UpdatedMachineCount DegradedMachineCount Age", columns["MachineConfigPool"])
 	assert.Equal(t, "Default Streams Deprecated Ready Age", columns["OSImageStream"])
 	assert.Equal(t, "Pool Image Signed Quarantined Ready Reason Age", columns["MachineOSImage"])
 	assert.Equal(t, "Resource ResourceName BootImage Updated Ready Reason Age", columns["BootImageHistory"])
 }
 
-func TestPoolColumnsFitATerminal(t *testing.T) {
-	t.Parallel()
-	server := newServer(t)
-	server.own(t, "MachineConfigPool")
-	condition := func(name string) map[string]any {
-		return map[string]any{
-			"type": name, "status": "Unknown", "reason": "Because", "message": strings.Repeat("long ", 100), "lastTransitionTime": "2026-01-01T00:00:00Z",
-		}
-	}
-	pool := merge(bases(t)["MachineConfigPool"], map[string]any{
-		"metadata": map[string]any{"name": "edge-gateways"},
-		"status": map[string]any{
-			"machineCount": int64(5000), "osImageStream": map[string]any{"name": "stream-coreos-10"}, "shortDigest": "0123456789ab",
-			"rollout":    map[string]any{"summary": strings.Repeat("x", 128)},
-			"conditions": []any{condition("Building"), condition("Updated"), condition("Updating"), condition("Degraded")},
-		},
-	})
-	_, err := server.create(t, (&unstructured.Unstructured{Object: pool}).DeepCopy())
-	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(runKubectl(t, "get", "mcp", "edge-gateways")), "\n")
+// condition is one of a status, of an object that is some time old.
+func condition(name string, status metav1.ConditionStatus, reason string) map[string]any {
+	return map[string]any{"type": name, "status": string(status), "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+}
+
+// printed are the words of the header and of the one object that kubectl prints, which fit a
+// terminal.
+func printed(t *testing.T, args ...string) (header, cells []string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(runKubectl(t, append([]string{"get"}, args...)...)), "\n")
 	require.Len(t, lines, 2)
 	for _, line := range lines {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, " ")), 120, line)
 	}
-	assert.Equal(t, []string{"edge-gateways", "stream-coreos-10", "0123456789ab", "Unknown", "Unknown", "Unknown", "Unknown", "5000"}, strings.Fields(lines[1])[:8])
-	assert.Contains(t, runKubectl(t, "get", "mcp", "edge-gateways", "-o", "wide"), strings.Repeat("x", 128))
+	return strings.Fields(lines[0]), strings.Fields(lines[1])
+}
+
+func TestConfigColumnsFitATerminal(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "MachineOSConfig")
+	digest := "sha256:" + strings.Repeat("0123456789abcdef", 4)
+	_, err := server.create(t, mosc(t, map[string]any{
+		"metadata": map[string]any{"name": "edge-gateways-of-factories"}, "spec": map[string]any{"machineConfigPool": map[string]any{"name": "edge-gateways-of-factories"}},
+		"status": map[string]any{
+			"currentImagePullSpec": "registry.example.com/os/worker@" + digest, "shortDigest": digest[7:19],
+			"osImageStream":  map[string]any{"name": "rhel-10-nvidia"},
+			"machineOSBuild": map[string]any{"group": mcfgv1.GroupName, "resource": "machineosbuilds", "name": "worker-" + digest[7:39]},
+			"conditions":     []any{condition("Ready", metav1.ConditionUnknown, mcfgv1.ReasonDefaultStreamNotAvailable)},
+		},
+	}))
+	require.NoError(t, err)
+	header, cells := printed(t, "mosc")
+	assert.Equal(t, []string{"NAME", "STREAM", "IMAGE", "READY", "REASON", "AGE"}, header)
+	assert.Equal(t, []string{"edge-gateways-of-factories", "rhel-10-nvidia", "0123456789ab", "Unknown", "DefaultStreamNotAvailable"}, cells[:5])
+}
+
+// TestPoolColumns holds what is read by position, also of a pool without nodes.
+func TestPoolColumns(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "MachineConfigPool")
+	pool := merge(bases(t)["MachineConfigPool"], map[string]any{
+		"metadata": map[string]any{"name": "edge"},
+		"status": map[string]any{
+			"configuration": map[string]any{"name": "rendered-edge-1"}, "osImageStream": map[string]any{"name": "rhel-10"}, "shortDigest": "0123456789ab",
+			"machineCount": int64(0), "readyMachineCount": int64(0), "updatedMachineCount": int64(0), "degradedMachineCount": int64(0),
+			"rollout": map[string]any{"summary": strings.Repeat("x", 128)},
+			"conditions": []any{
+				condition("Building", "Unknown", "Because"), condition("Updated", "True", "Because"),
+				condition("Updating", "False", "Because"), condition("Degraded", "False", "Because"),
+			},
+		},
+	})
+	_, err := server.create(t, (&unstructured.Unstructured{Object: pool}).DeepCopy())
+	require.NoError(t, err)
+	cells := strings.Fields(runKubectl(t, "get", "mcp", "edge", "-o", "wide", "--no-headers"))
+	assert.Equal(t, []string{"edge", "rendered-edge-1", "True", "False", "False", "0", "0", "0", "0"}, cells[:9])
+	assert.Equal(t, []string{"rhel-10", "0123456789ab", "Unknown", strings.Repeat("x", 128)}, cells[10:])
 }
 
 func TestStreamColumns(t *testing.T) {
@@ -397,23 +412,25 @@ func TestStreamColumns(t *testing.T) {
 	assert.Equal(t, []string{"cluster", "rhel-9", "rhel-9,rhel-10,rhel-8,rhel-7", "rhel-8", "rhel-7"}, strings.Fields(lines[1])[:5])
 }
 
-func TestBuildColumns(t *testing.T) {
+func TestBuildColumnsFitATerminal(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
 	server.own(t, "MachineOSBuild")
-	build := mcfgv1.MachineOSBuildStatus{Why: "Containerfile", Conditions: []metav1.Condition{{
-		Type: mcfgv1.ConditionReady, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonBuilding,
-		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
-	}}}
+	build := mcfgv1.MachineOSBuildStatus{Why: "Containerfile"}
+	status.SetBuild(&build.Conditions, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), status.Build{Stage: mcfgv1.BuildStageSucceeded, Generation: 1})
 	times := status.BuildTimes{}.Ended(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	build.BuildStart, build.BuildEnd, build.Duration = times.Start, times.End, times.End.Sub(times.Start.Time).String()
+	build.BuildStart, build.BuildEnd, build.Duration = times.Start, times.End, "1h59m59s"
+	name := names.MachineOSBuild("worker", strings.Repeat("0123456789abcdef", 2))
 	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["MachineOSBuild"], map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{mcfgv1.LabelTargetMachineConfigPool: "worker"}}, "status": jsonOf(t, build),
+		"metadata": map[string]any{"name": name, "labels": map[string]any{mcfgv1.LabelTargetMachineConfigPool: "worker"}}, "status": jsonOf(t, build),
 	})}).DeepCopy())
 	require.NoError(t, err, "an instant build ends a second after its start")
-	lines := strings.Split(runKubectl(t, "get", "machineosbuilds"), "\n")
-	assert.Equal(t, []string{"NAME", "POOL", "STATE", "WHY", "DURATION", "AGE"}, strings.Fields(lines[0]))
-	assert.Equal(t, []string{"worker-1", "worker", "Building", "Containerfile", "1s"}, strings.Fields(lines[1])[:5])
+	header, cells := printed(t, "mosb")
+	assert.Equal(t, []string{"NAME", "PREPARED", "BUILDING", "SUCCEEDED", "INTERRUPTED", "FAILED", "AGE", "DURATION"}, header)
+	assert.Equal(t, []string{name, "False", "False", "True", "False", "False"}, cells[:6])
+	assert.Equal(t, "1h59m59s", cells[7])
+	wide := strings.Fields(runKubectl(t, "get", "mosb", "-o", "wide", "--no-headers"))
+	assert.Equal(t, []string{"worker", "Succeeded", "Containerfile"}, wide[8:])
 }
 
 func TestHistoryColumns(t *testing.T) {

@@ -28,6 +28,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=DrainedNode,JSONPath=.status.conditions[?(@.type=="Drained")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=RebootedNode,JSONPath=.status.conditions[?(@.type=="RebootedNode")].status,type=string,priority=1
 // +kubebuilder:printcolumn:name=UncordonedNode,JSONPath=.status.conditions[?(@.type=="Uncordoned")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=AppliedOSImage,JSONPath=.status.conditions[?(@.type=="AppliedOSImage")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=AppliedFiles,JSONPath=.status.conditions[?(@.type=="AppliedFiles")].status,type=string,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.node.name",message="spec.node.name should match metadata.name"
 type MachineConfigNode struct {
 	metav1.TypeMeta `json:",inline"`

@@ -21,20 +21,20 @@ import (
 // +kubebuilder:resource:path=machineconfigpools,scope=Cluster,shortName=mcp
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="openshift.io/operator-managed="
-// +kubebuilder:printcolumn:name=Stream,JSONPath=.status.osImageStream.name,type=string,description="Stream that all nodes of the pool are on"
-// +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string,description="Digest of the image that the pool's nodes should run"
-// +kubebuilder:printcolumn:name=Building,JSONPath=.status.conditions[?(@.type=="Building")].status,type=string,description="Whether an image for the pool is being built"
+// +kubebuilder:printcolumn:name=Config,JSONPath=.status.configuration.name,type=string,description="Rendered MachineConfig that all nodes of the pool have"
 // +kubebuilder:printcolumn:name=Updated,JSONPath=.status.conditions[?(@.type=="Updated")].status,type=string,description="Whether all nodes have the pool's configuration and image"
 // +kubebuilder:printcolumn:name=Updating,JSONPath=.status.conditions[?(@.type=="Updating")].status,type=string,description="Whether a node is still to be updated"
 // +kubebuilder:printcolumn:name=Degraded,JSONPath=.status.conditions[?(@.type=="Degraded")].status,type=string,description="Whether something keeps the pool from its configuration or image"
 // +kubebuilder:printcolumn:name=MachineCount,JSONPath=.status.machineCount,type=number,description="Nodes in the pool"
+// +kubebuilder:printcolumn:name=ReadyMachineCount,JSONPath=.status.readyMachineCount,type=number,description="Nodes that are updated and Ready"
+// +kubebuilder:printcolumn:name=UpdatedMachineCount,JSONPath=.status.updatedMachineCount,type=number,description="Nodes that have the pool's configuration and image"
+// +kubebuilder:printcolumn:name=DegradedMachineCount,JSONPath=.status.degradedMachineCount,type=number,description="Nodes whose update failed"
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
+// +kubebuilder:printcolumn:name=Stream,JSONPath=.status.osImageStream.name,type=string,priority=1,description="Stream that all nodes of the pool are on"
+// +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string,priority=1,description="Digest of the image that the pool's nodes should run"
+// +kubebuilder:printcolumn:name=Building,JSONPath=.status.conditions[?(@.type=="Building")].status,type=string,priority=1,description="Whether an image for the pool is being built"
 // +kubebuilder:printcolumn:name=Rollout,JSONPath=.status.rollout.summary,type=string,priority=1,description="How far the rollout is, or what it waits for"
-// +kubebuilder:printcolumn:name=Config,JSONPath=.status.configuration.name,type=string,priority=1
 // +kubebuilder:printcolumn:name=Deprecated,JSONPath=.status.conditions[?(@.type=="OSStreamDeprecated")].status,type=string,priority=1,description="Whether the pool should leave its stream"
-// +kubebuilder:printcolumn:name=ReadyMachineCount,JSONPath=.status.readyMachineCount,type=number,priority=1,description="Nodes that are updated and Ready"
-// +kubebuilder:printcolumn:name=UpdatedMachineCount,JSONPath=.status.updatedMachineCount,type=number,priority=1,description="Nodes that have the pool's configuration and image"
-// +kubebuilder:printcolumn:name=DegradedMachineCount,JSONPath=.status.degradedMachineCount,type=number,priority=1,description="Nodes whose update failed"
 type MachineConfigPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -143,28 +143,23 @@ type MachineConfigPoolStatus struct {
 
 	// machineCount is the number of nodes in the pool.
 	// +optional
-	// +default=0
 	MachineCount int32 `json:"machineCount"`
 
 	// updatedMachineCount is the number of nodes that have the pool's configuration and image.
 	// +optional
-	// +default=0
 	UpdatedMachineCount int32 `json:"updatedMachineCount"`
 
 	// readyMachineCount is the number of nodes that are updated and Ready.
 	// +optional
-	// +default=0
 	ReadyMachineCount int32 `json:"readyMachineCount"`
 
 	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not
 	// Ready.
 	// +optional
-	// +default=0
 	UnavailableMachineCount int32 `json:"unavailableMachineCount"`
 
 	// degradedMachineCount is the number of nodes whose update failed.
 	// +optional
-	// +default=0
 	DegradedMachineCount int32 `json:"degradedMachineCount"`
 
 	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its

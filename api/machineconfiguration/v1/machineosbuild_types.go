@@ -14,16 +14,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:path=machineosbuilds,scope=Cluster,shortName=mosb
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels=openshift.io/operator-managed=
-// +kubebuilder:printcolumn:name=Pool,JSONPath=.metadata.labels.machineconfiguration\.openshift\.io/target-machine-config-pool,type=string
-// +kubebuilder:printcolumn:name=State,JSONPath=.status.conditions[?(@.type=="Ready")].reason,type=string,description="How far the build is"
-// +kubebuilder:printcolumn:name=Why,JSONPath=.status.why,type=string,description="What changed since the build before"
-// +kubebuilder:printcolumn:name=Duration,JSONPath=.status.duration,type=string
-// +kubebuilder:printcolumn:name=Prepared,JSONPath=.status.conditions[?(@.type=="Prepared")].status,type=string,priority=1
-// +kubebuilder:printcolumn:name=Building,JSONPath=.status.conditions[?(@.type=="Building")].status,type=string,priority=1
-// +kubebuilder:printcolumn:name=Succeeded,JSONPath=.status.conditions[?(@.type=="Succeeded")].status,type=string,priority=1
-// +kubebuilder:printcolumn:name=Interrupted,JSONPath=.status.conditions[?(@.type=="Interrupted")].status,type=string,priority=1
-// +kubebuilder:printcolumn:name=Failed,JSONPath=.status.conditions[?(@.type=="Failed")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Prepared,JSONPath=.status.conditions[?(@.type=="Prepared")].status,type=string
+// +kubebuilder:printcolumn:name=Building,JSONPath=.status.conditions[?(@.type=="Building")].status,type=string
+// +kubebuilder:printcolumn:name=Succeeded,JSONPath=.status.conditions[?(@.type=="Succeeded")].status,type=string
+// +kubebuilder:printcolumn:name=Interrupted,JSONPath=.status.conditions[?(@.type=="Interrupted")].status,type=string
+// +kubebuilder:printcolumn:name=Failed,JSONPath=.status.conditions[?(@.type=="Failed")].status,type=string
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
+// +kubebuilder:printcolumn:name=Duration,JSONPath=.status.duration,type=string,description="Time from start to end"
+// +kubebuilder:printcolumn:name=Pool,JSONPath=.metadata.labels.machineconfiguration\.openshift\.io/target-machine-config-pool,type=string,priority=1
+// +kubebuilder:printcolumn:name=State,JSONPath=.status.conditions[?(@.type=="Ready")].reason,type=string,priority=1,description="How far the build is"
+// +kubebuilder:printcolumn:name=Why,JSONPath=.status.why,type=string,priority=1,description="What changed since the build before"
 type MachineOSBuild struct {
 	metav1.TypeMeta `json:",inline"`
 

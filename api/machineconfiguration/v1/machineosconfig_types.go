@@ -22,13 +22,13 @@ import (
 // +kubebuilder:resource:path=machineosconfigs,scope=Cluster,shortName=mosc
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels=openshift.io/operator-managed=
-// +kubebuilder:printcolumn:name=Pool,JSONPath=.spec.machineConfigPool.name,type=string
 // +kubebuilder:printcolumn:name=Stream,JSONPath=.status.osImageStream.name,type=string,description="Stream of the current image's base"
 // +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string,description="Digest of the current image"
-// +kubebuilder:printcolumn:name=Build,JSONPath=.status.machineOSBuild.name,type=string,description="Newest build"
 // +kubebuilder:printcolumn:name=Ready,JSONPath=.status.conditions[?(@.type=="Ready")].status,type=string,description="Whether the current image is what spec asks for"
 // +kubebuilder:printcolumn:name=Reason,JSONPath=.status.conditions[?(@.type=="Ready")].reason,type=string
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
+// +kubebuilder:printcolumn:name=Pool,JSONPath=.spec.machineConfigPool.name,type=string,priority=1
+// +kubebuilder:printcolumn:name=Build,JSONPath=.status.machineOSBuild.name,type=string,priority=1,description="Newest build"
 // +kubebuilder:printcolumn:name=Message,JSONPath=.status.conditions[?(@.type=="Ready")].message,type=string,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.machineConfigPool.name || oldSelf.hasValue() && oldSelf.spec.machineConfigPool.name.value() == self.spec.machineConfigPool.name",optionalOldSelf=true,message="MachineOSConfig name must match the referenced MachineConfigPool name; can only have one MachineOSConfig per MachineConfigPool"
 type MachineOSConfig struct {

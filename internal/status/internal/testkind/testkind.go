@@ -27,6 +27,7 @@ type WidgetStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 	Size               int                `json:"size,omitempty"`
+	Count              int                `json:"count"`
 }
 
 // GetConditions implements status.Object.
