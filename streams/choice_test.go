@@ -198,6 +198,8 @@ func TestIsDowngrade(t *testing.T) {
 		"a pool that was on none":          {"", "rhel-9", false},
 		"a number that is no version":      {"rhel-99999999999999999999", "rhel-9998", true},
 		"a minor version is not looked at": {"rhel-9.6", "rhel-9.4", false},
+		"back, from a variant":             {"rhel-10-nvidia", "rhel-9", true},
+		"from a variant to the plain one":  {"rhel-10-nvidia", "rhel-10", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -297,6 +297,7 @@ func TestCandidates(t *testing.T) {
 		"today's extensions":        {Tag{Name: "rhel-coreos-10-extensions", Kind: "DockerImage"}, true},
 		"the design's name":         {Tag{Name: "rhel9-coreos", Kind: "DockerImage"}, true},
 		"with a minor version":      {Tag{Name: "rhel-9.6-coreos", Kind: "DockerImage"}, true},
+		"with a suffix":             {Tag{Name: "rhel-coreos-10-nvidia-extensions", Kind: "DockerImage"}, true},
 		"of OKD":                    {Tag{Name: "stream-coreos-extensions", Kind: "DockerImage"}, true},
 		"another image":             {Tag{Name: "etcd", Kind: "DockerImage"}, false},
 		"half a name":               {Tag{Name: "my-rhel-coreos", Kind: "DockerImage"}, false},

@@ -27,6 +27,15 @@ func EnterpriseMajor(stream string) int {
 	return major
 }
 
+// Variant is what a stream's name says beside family and version: "nvidia" of "rhel-10-nvidia",
+// nothing of "rhel-10", "rhel10-coreos" and "rhel-10.2".
+func Variant(stream string) string {
+	words := strings.FieldsFunc(stream[span(stream, isLetter):], func(r rune) bool { return r == '-' || r == '.' })
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool {
+		return word == "coreos" || span(word, isDigit) == len(word)
+	}), "-")
+}
+
 // maxMajorDigits is how much of a number is read as a version, as in the policy.
 const maxMajorDigits = 4
 

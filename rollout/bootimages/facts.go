@@ -239,7 +239,7 @@ func (w *world) readImages(ctx context.Context, f *facts) error {
 	}
 	// The API server keeps no generation of ConfigMaps; resource versions are numbers that grow.
 	f.version, _ = strconv.ParseInt(configMap.ResourceVersion, 10, 64)
-	images, parseErr := plan.Parse(configMap.Data, streams.EnterpriseMajor)
+	images, parseErr := plan.Parse(configMap.Data, streams.EnterpriseMajor, streams.Variant)
 	f.images = images
 	limits, limitsErr := skew.ParseLimits(configMap.Data[skew.KeyLimits])
 	if limitsErr != nil {

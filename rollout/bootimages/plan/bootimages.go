@@ -32,14 +32,17 @@ type BootImages struct {
 	Stamp   string
 	streams map[string]*stream.Stream
 	// legacy is the one of KeyStream, whose name is rarely that of a pool's stream.
-	legacy *stream.Stream
-	major  func(string) int
+	legacy  *stream.Stream
+	major   func(string) int
+	variant func(string) string
 }
 
 // Parse reads the data of the ConfigMap. major is the major version that a stream's name says, 0
-// where it says none.
-func Parse(data map[string]string, major func(string) int) (*BootImages, error) {
-	b := &BootImages{Release: data[KeyReleaseVersion], Stamp: data[KeyStamp], streams: map[string]*stream.Stream{}, major: major}
+// where it says none, and variant what else it says.
+func Parse(data map[string]string, major func(string) int, variant func(string) string) (*BootImages, error) {
+	b := &BootImages{
+		Release: data[KeyReleaseVersion], Stamp: data[KeyStamp], streams: map[string]*stream.Stream{}, major: major, variant: variant,
+	}
 	one, several := data[KeyStream], data[KeyStreams]
 	if one == "" && several == "" {
 		return nil, fmt.Errorf("it has neither the key %q nor the key %q", KeyStream, KeyStreams)
@@ -69,9 +72,9 @@ func Parse(data map[string]string, major func(string) int) (*BootImages, error) 
 // Names are the streams of KeyStreams.
 func (b *BootImages) Names() []string { return slices.Sorted(maps.Keys(b.streams)) }
 
-// find is the metadata of a stream, nil where there are none. Another stream's are never taken:
-// names may differ in how they are written, but the major version may not. Without a name of its
-// own, only the metadata of KeyStream can be meant.
+// find is the metadata of a stream, nil where there are none. Names may differ in how they are
+// written, but not in major version and variant; a variant without boot images of its own starts
+// from those of the plain stream. Without a name, only the metadata of KeyStream can be meant.
 func (b *BootImages) find(name string) *stream.Stream {
 	if s := b.streams[name]; s != nil {
 		return s
@@ -83,19 +86,40 @@ func (b *BootImages) find(name string) *stream.Stream {
 	if wanted == 0 {
 		return nil
 	}
-	var found []*stream.Stream
-	for _, other := range b.Names() {
-		if b.major(other) == wanted {
-			found = append(found, b.streams[other])
+	if variant := b.variant(name); variant != "" {
+		if found := b.like(wanted, variant); len(found) > 0 {
+			return only(found)
 		}
 	}
-	switch {
-	case len(found) == 1:
-		return found[0]
-	case len(found) == 0 && b.legacy != nil && majorOf(b.legacy, b.major) == wanted:
+	found := b.like(wanted, "")
+	if len(found) == 0 && b.legacy != nil && majorOf(b.legacy, b.major) == wanted {
 		return b.legacy
 	}
-	return nil
+	return only(found)
+}
+
+// isSame reports whether two names are of the same stream, written differently.
+func (b *BootImages) isSame(one, other string) bool {
+	return b.major(one) != 0 && b.major(one) == b.major(other) && b.variant(one) == b.variant(other)
+}
+
+// like are the streams of KeyStreams whose names say a major version and a variant.
+func (b *BootImages) like(major int, variant string) []*stream.Stream {
+	var found []*stream.Stream
+	for _, name := range b.Names() {
+		if b.major(name) == major && b.variant(name) == variant {
+			found = append(found, b.streams[name])
+		}
+	}
+	return found
+}
+
+// only is the one that there is; nil where there are several.
+func only(found []*stream.Stream) *stream.Stream {
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
 }
 
 // all are the metadata of all streams.

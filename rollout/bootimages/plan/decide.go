@@ -122,7 +122,7 @@ func (d *Decision) chooseStream(in *Input) *Problem {
 	case label == "" || label == in.Stream:
 	case in.Stream == "":
 		d.Stream = label
-	case in.Images.major(label) != 0 && in.Images.major(label) == in.Images.major(in.Stream):
+	case in.Images.isSame(label, in.Stream):
 	default:
 		return skip(ReasonStreamConflict, "label %s says stream %q, and the pool of its machines is on stream %q", mcfgv1.LabelOSStream, label, in.Stream)
 	}

@@ -194,6 +194,10 @@ func TestWhatIsLeftAlone(t *testing.T) {
 			"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Resource.Labels["machineconfiguration.openshift.io/osstream"] = "rhel-10" },
 			ReasonStreamConflict, false, false,
 		},
+		"a label of a variant of the pool's stream": {
+			"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Resource.Labels["machineconfiguration.openshift.io/osstream"] = "rhel-9-nvidia" },
+			ReasonStreamConflict, false, false,
+		},
 		"a pin that the history does not have": {
 			"GCPMachineProviderSpec", gcpMachine,
 			func(in *Input) {

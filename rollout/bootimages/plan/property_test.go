@@ -144,7 +144,7 @@ func (c *chance) input(t *testing.T, kind string, spec Spec) Input {
 			is = c.mutate(is)
 		}
 		data[key] = toJSON(t, is)
-		if edited, err := Parse(data, majors); err == nil {
+		if edited, err := Parse(data, majors, variants); err == nil {
 			in.Images = edited
 		}
 	}

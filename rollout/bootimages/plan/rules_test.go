@@ -32,7 +32,7 @@ func TestParseRefusesBrokenMetadata(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse(tt.data, majors)
+			_, err := Parse(tt.data, majors, variants)
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -40,9 +40,12 @@ func TestParseRefusesBrokenMetadata(t *testing.T) {
 
 func TestAStreamIsNeverTakenForAnother(t *testing.T) {
 	t.Parallel()
-	nine, ten := metadata("rhel-9", release9, 9), metadata("rhel-10", release10, 10)
+	const releaseNvidia = "10.2.20260801-nvidia"
+	nine, ten, nvidia := metadata("rhel-9", release9, 9), metadata("rhel-10", release10, 10), metadata("rhel-10-nvidia", releaseNvidia, 10)
 	legacy := map[string]string{KeyStream: toJSON(t, metadata("rhcos-4.21", release9, 9))}
 	several := map[string]string{KeyStreams: toJSON(t, map[string]*stream.Stream{"rhel-9": nine, "rhel-10": ten})}
+	variants := map[string]string{KeyStreams: toJSON(t, map[string]*stream.Stream{"rhel-9": nine, "rhel-10": ten, "rhel-10-nvidia": nvidia})}
+	onlyVariant := map[string]string{KeyStreams: toJSON(t, map[string]*stream.Stream{"rhel-9": nine, "rhel-10-nvidia": nvidia})}
 	twins := map[string]string{KeyStreams: toJSON(t, map[string]*stream.Stream{"rhel-9": nine, "rhel9-coreos": nine})}
 	for name, tt := range map[string]struct {
 		data   map[string]string
@@ -57,6 +60,12 @@ func TestAStreamIsNeverTakenForAnother(t *testing.T) {
 		"one stream, a name that says no more":   {legacy, "fedora-coreos", release9},
 		"several streams, and an unknown name":   {several, "fedora-coreos", ""},
 		"two of the same major version":          {twins, "rhel9-coreos", release9},
+		"a variant":                              {variants, "rhel-10-nvidia", releaseNvidia},
+		"a variant, written differently":         {variants, "rhel10-coreos-nvidia", releaseNvidia},
+		"a variant without images of its own":    {variants, "rhel-9-nvidia", release9},
+		"the plain stream beside a variant":      {variants, "rhel10-coreos", release10},
+		"a variant is not the plain stream":      {onlyVariant, "rhel-10", ""},
+		"another variant":                        {onlyVariant, "rhel-10-edge", ""},
 		"no name and one stream":                 {legacy, "", release9},
 		"no name and several streams, none main": {several, "", ""},
 	} {

@@ -19,10 +19,18 @@ const (
 	release10 = "10.1.20250901-0"
 )
 
-// majors knows the streams of these tests.
-func majors(name string) int {
-	return map[string]int{"rhel-9": 9, "rhel9-coreos": 9, "rhel-10": 10, "rhel-11": 11}[name]
+// known are the streams of these tests: what their names say.
+var known = map[string]struct {
+	major   int
+	variant string
+}{
+	"rhel-9": {9, ""}, "rhel9-coreos": {9, ""}, "rhel-10": {10, ""}, "rhel10-coreos": {10, ""}, "rhel-11": {11, ""},
+	"rhel-9-nvidia": {9, "nvidia"}, "rhel-10-nvidia": {10, "nvidia"}, "rhel10-coreos-nvidia": {10, "nvidia"}, "rhel-10-edge": {10, "edge"},
 }
+
+func majors(name string) int { return known[name].major }
+
+func variants(name string) string { return known[name].variant }
 
 // offer are images of the marketplace of both generations.
 func offer(publisher, name, version string) *rhcos.AzureMarketplaceImages {
@@ -85,7 +93,7 @@ func bothStreams(t *testing.T) map[string]string {
 
 func images(t *testing.T, data map[string]string) *BootImages {
 	t.Helper()
-	b, err := Parse(data, majors)
+	b, err := Parse(data, majors, variants)
 	require.NoError(t, err)
 	return b
 }
