@@ -32,6 +32,11 @@ func StreamsCreated(defaultStream, reason string) Event {
 	}
 }
 
+// StreamsChecked means that registries were asked again for the images of streams.
+func StreamsChecked() Event {
+	return Event{corev1.EventTypeNormal, ReasonImagesChecked, actionDiscover, "The registries were asked again, as the annotation requests"}
+}
+
 // StreamsProblem means that a condition of the OSImageStream became true, or says another thing.
 func StreamsProblem(condition, message string) Event {
 	return Event{corev1.EventTypeWarning, condition, actionDiscover, message}

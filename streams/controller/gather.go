@@ -64,9 +64,10 @@ func (f *found) defaultInput(wanted, previous string, available []mcfgv1.OSImage
 // waitForRelease is how soon the cluster's release is looked at again, where nothing else tells.
 const waitForRelease = time.Minute
 
-// gather asks all sources. Where what it found is nil, it could not ask; else the error is of
-// sources that may answer the next time.
-func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamImages) (*found, error) {
+// gather asks all sources, those of the object too. Where what it found is nil, it could not ask;
+// else the error is of sources that may answer the next time.
+func (r *Reconciler) gather(ctx context.Context, object *mcfgv1.OSImageStream) (*found, error) {
+	images := object.Spec.Images
 	f := &found{knowledge: streams.Knowledge{}, provenance: map[string]string{}, distribution: r.options.Distribution}
 	var err error
 	if f.cluster, err = r.cluster(ctx); err != nil {
@@ -80,6 +81,7 @@ func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamIm
 	if err != nil {
 		return nil, err
 	}
+	access.Anew = wantsCheck(object)
 	var errs []error
 	add := func(g streams.Gathered) {
 		inspected, err := r.options.Reader.Inspect(ctx, access, g)

@@ -123,13 +123,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Re
 			r.report(ctx, before, object)
 		}
 	}()
-	if s.found, err = r.gather(ctx, object.Spec.Images); err != nil && s.found == nil {
+	if s.found, err = r.gather(ctx, object); err != nil && s.found == nil {
 		return ctrl.Result{}, err
 	}
 	if s.mayDecide() {
 		s.decide(r.clock.Now())
 	}
+	if err == nil {
+		err = r.acknowledge(ctx, s)
+	}
 	return ctrl.Result{}, fault.Join(err, r.recordProvenance(ctx, s))
+}
+
+// wantsCheck reports whether someone asks what tags stand for now.
+func wantsCheck(object *mcfgv1.OSImageStream) bool {
+	_, asked := object.Annotations[mcfgv1.AnnotationCheckImages]
+	return asked
+}
+
+// acknowledge removes the annotation that asked for a check, once all sources have answered.
+func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
+	if !wantsCheck(s.object) {
+		return nil
+	}
+	changed := s.object.DeepCopy()
+	delete(changed.Annotations, mcfgv1.AnnotationCheckImages)
+	if err := r.client.Patch(ctx, changed, client.MergeFrom(s.object)); err != nil {
+		return fmt.Errorf("removing annotation %s of OSImageStream %q: %w", mcfgv1.AnnotationCheckImages, s.object.Name, err)
+	}
+	s.object.Annotations, s.object.ResourceVersion = changed.Annotations, changed.ResourceVersion
+	r.events.Publish(s.object, events.StreamsChecked())
+	return nil
 }
 
 // mayDecide reports whether what was found may take the place of what is in force. Images of two
@@ -163,7 +187,7 @@ func (r *Reconciler) recordProvenance(ctx context.Context, s *scope) error {
 
 // create makes the OSImageStream where a source gives streams.
 func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
-	found, err := r.gather(ctx, nil)
+	found, err := r.gather(ctx, &mcfgv1.OSImageStream{})
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -108,6 +108,30 @@ func TestSpecImagesAreFollowed(t *testing.T) {
 	assert.Equal(t, "fcos,next", w.get().Status.StreamNames)
 }
 
+func TestCheckOfImagesOnRequest(t *testing.T) {
+	t.Parallel()
+	const tag = "quay.io/os/fcos:stable"
+	w := newWorld(t, osImageStream("fcos", mcfgv1.OSImageStreamImages{Name: "fcos", OSImage: tag}))
+	w.registry.tags[tag] = image("fcos-1")
+	require.NoError(t, w.settle())
+	assert.False(t, w.registry.anew)
+
+	w.edit(func(o *mcfgv1.OSImageStream) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, mcfgv1.AnnotationCheckImages, "")
+	})
+	w.registry.tags[tag], w.registry.down[tag] = image("fcos-2"), true
+	require.Error(t, w.reconcile())
+	assert.True(t, w.registry.anew, "what is known of tags does not count")
+	assert.Contains(t, w.get().Annotations, mcfgv1.AnnotationCheckImages, "a registry that does not answer is asked again")
+
+	w.registry.down[tag] = false
+	require.NoError(t, w.settle())
+	assert.NotContains(t, w.get().Annotations, mcfgv1.AnnotationCheckImages)
+	assert.Equal(t, map[string]string{"fcos": image("fcos-2")}, w.images())
+	assert.False(t, w.registry.anew, "once")
+	assert.Contains(t, w.told(), "Normal ImagesChecked The registries were asked again, as the annotation requests")
+}
+
 // TestProblemsKeepTheLastStatus goes from a good state to each kind of bad one.
 func TestProblemsKeepTheLastStatus(t *testing.T) {
 	t.Parallel()

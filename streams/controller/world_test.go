@@ -48,6 +48,8 @@ type registryOf struct {
 	version, limits string
 	next            time.Time
 	asked           int
+	// anew says whether the last question was about what tags stand for now.
+	anew bool
 }
 
 func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (streams.Release, error) {
@@ -61,7 +63,8 @@ func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (
 	return streams.Release{Version: r.version, Tags: r.releases[image], SkewLimits: r.limits}, nil
 }
 
-func (r *registryOf) Inspect(_ context.Context, _ source.Access, g streams.Gathered) (streams.Gathered, error) {
+func (r *registryOf) Inspect(_ context.Context, access source.Access, g streams.Gathered) (streams.Gathered, error) {
+	r.anew = access.Anew
 	g.Images = slices.Clone(g.Images)
 	var errs []error
 	for i := range g.Images {
@@ -230,6 +233,15 @@ func (w *world) edit(change func(*mcfgv1.OSImageStream)) {
 	change(object)
 	object.Generation++
 	require.NoError(w.t, w.Update(w.t.Context(), object))
+}
+
+// told are the events so far.
+func (w *world) told() []string {
+	var events []string
+	for len(w.recorder.Events) > 0 {
+		events = append(events, <-w.recorder.Events)
+	}
+	return events
 }
 
 func configMap(name string, data map[string]string) *corev1.ConfigMap {

@@ -48,6 +48,8 @@ type Access struct {
 	Registry Registry
 	// Mirrors are where images are looked for first.
 	Mirrors Mirrors
+	// Anew asks what tags stand for, however lately that was done.
+	Anew bool
 }
 
 // Options configure a Reader. The zero value works, with a cache in memory.
@@ -187,7 +189,7 @@ func (r *Reader) digest(ctx context.Context, access Access, image string) (strin
 	r.mu.Lock()
 	last, known := r.tags[image]
 	r.mu.Unlock()
-	if known && now.Before(last.until) {
+	if known && !access.Anew && now.Before(last.until) {
 		return last.digest, nil
 	}
 	found, err := each(access.Mirrors, image, func(place string) (registry.Resolved, error) { return access.Registry.Resolve(ctx, place) })

@@ -236,6 +236,11 @@ func TestTagsAreFollowedOnASchedule(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, first, g.Images[0].Pinned, "no one asks before it is time")
 	assert.Empty(t, s.Requests())
+	anew := access()
+	anew.Anew = true
+	g, err = reader.Inspect(t.Context(), anew, spec)
+	require.NoError(t, err)
+	assert.Equal(t, second, g.Images[0].Pinned, "unless someone wants to know")
 	clock.SetTime(t0.Add(2 * time.Hour))
 	assert.Equal(t, second, look())
 	s.Forget()
