@@ -45,6 +45,8 @@ func TestNext(t *testing.T) {
 		"drains":                                     {changes: []func(*corev1.Node){asking("drain-1", "uncordon-0")}, want: stepDrain},
 		"drains a node that is cordoned":             {changes: []func(*corev1.Node){asking("drain-1", ""), nodestest.Cordoned}, want: stepDrain},
 		"skips the drain of the only node":           {changes: []func(*corev1.Node){asking("drain-1", "")}, isAlone: true, want: stepSkip},
+		"cordons":                                    {changes: []func(*corev1.Node){asking("cordon-1", "")}, want: stepCordon},
+		"cordons the only node":                      {changes: []func(*corev1.Node){asking("cordon-1", "")}, isAlone: true, want: stepCordon},
 		"uncordons":                                  {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1"), nodestest.Cordoned}, want: stepUncordon},
 		"uncordons the only node":                    {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1")}, isAlone: true, want: stepUncordon},
 		"drains again for another configuration":     {changes: []func(*corev1.Node){asking("drain-2", "drain-1")}, want: stepDrain},

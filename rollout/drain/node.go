@@ -20,9 +20,11 @@ const (
 	stepSkip
 	// stepDrain: the node is to be cordoned, if it is not, and its pods are to leave.
 	stepDrain
+	// stepCordon: the node is to take no more pods, and keeps those that it has.
+	stepCordon
 	// stepUncordon: the node is to take pods again.
 	stepUncordon
-	// stepUnknown: what is asked for is neither a drain nor its end.
+	// stepUnknown: what is asked for is none of these.
 	stepUnknown
 )
 
@@ -36,6 +38,8 @@ func next(n *corev1.Node, isAlone bool) step {
 		return stepSkip
 	case isDrain:
 		return stepDrain
+	case strings.HasPrefix(desired, mcfgv1.CordonPrefix):
+		return stepCordon
 	case strings.HasPrefix(desired, mcfgv1.UncordonPrefix):
 		return stepUncordon
 	default:

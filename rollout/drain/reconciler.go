@@ -96,12 +96,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.answer(ctx, n)
 	case stepDrain:
 		return status.Result(r.drain(ctx, n))
+	case stepCordon:
+		if err = r.cordon(ctx, n); err == nil {
+			err = r.answer(ctx, n)
+		}
 	case stepUncordon:
 		err = r.uncordon(ctx, n)
 	case stepUnknown:
 		const key = mcfgv1.AnnotationDesiredDrain
-		err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("annotation %q of Node %q is %q: it must begin with %s or %s",
-			key, n.Name, n.Annotations[key], mcfgv1.DrainPrefix, mcfgv1.UncordonPrefix))
+		err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("annotation %q of Node %q is %q: it must begin with %s, %s or %s",
+			key, n.Name, n.Annotations[key], mcfgv1.DrainPrefix, mcfgv1.CordonPrefix, mcfgv1.UncordonPrefix))
 	case stepNone:
 	}
 	return status.Result(ctrl.Result{}, err)

@@ -255,6 +255,19 @@ func TestTheOnlyNodeIsNotDrained(t *testing.T) {
 	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "one"}, &corev1.Pod{}), "its pod is still there")
 }
 
+func TestTheOnlyNodeIsCordoned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nodestest.New("a", nil, asking("cordon-1", "")), pod("one", "a"))
+	require.Zero(t, w.reconcile("a"))
+	n := w.node("a")
+	assert.Equal(t, "cordon-1", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
+	assert.True(t, n.Spec.Unschedulable)
+	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "one"}, &corev1.Pod{}), "its pod is still there")
+	w.ask("a", "uncordon-1")
+	require.Zero(t, w.reconcile("a"))
+	assert.False(t, w.node("a").Spec.Unschedulable)
+}
+
 func TestBlockedDrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), budgetDB(), machineConfigNode("a"))
@@ -329,7 +342,7 @@ func TestUnknownWishIsRefused(t *testing.T) {
 	w := newWorld(t, nodestest.New("a", nil, asking("reboot-1", "")))
 	_, err := w.r.Reconcile(t.Context(), request("a"))
 	require.ErrorIs(t, err, reconcile.TerminalError(nil))
-	require.ErrorContains(t, err, `annotation "machineconfiguration.openshift.io/desiredDrain" of Node "a" is "reboot-1": it must begin with drain- or uncordon-`)
+	require.ErrorContains(t, err, `annotation "machineconfiguration.openshift.io/desiredDrain" of Node "a" is "reboot-1": it must begin with drain-, cordon- or uncordon-`)
 }
 
 func TestNodeThatIsGone(t *testing.T) {

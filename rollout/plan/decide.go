@@ -31,7 +31,7 @@ func Decide(in Input) Plan {
 func newDecision(in *Input) *decision {
 	most := maxUnavailable(in.Pool, len(in.Nodes))
 	d := &decision{
-		Input: *in, Nodes: order(in.Nodes, in.OwnNode), plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)), told: map[string]bool{},
+		Input: *in, Nodes: order(in), plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)), told: map[string]bool{},
 		room: most, spare: most, rebootTimeout: in.Pool.Spec.RebootPatience(),
 	}
 	d.background, d.slots = staging(in.Pool)
@@ -66,18 +66,24 @@ func newDecision(in *Input) *decision {
 	return d
 }
 
-// order sorts nodes as they go: by zone, those without one last, then the oldest first. The node
-// that the controller runs on goes last of all, so that the controller moves once.
-func order(list []Node, own string) []*Node {
-	sorted := make([]*Node, len(list)) // a Node is large to move about
-	for i := range list {
-		sorted[i] = &list[i]
+// order sorts nodes as they go: by zone, those without one last, then the oldest first, or the
+// newest where the pool says so. The node that the controller runs on goes last of all, so that the
+// controller moves once.
+func order(in *Input) []*Node {
+	sorted := make([]*Node, len(in.Nodes)) // a Node is large to move about
+	for i := range in.Nodes {
+		sorted[i] = &in.Nodes[i]
 	}
+	age := 1
+	if in.Pool.Annotations[mcfgv1.AnnotationUpdateOrder] == mcfgv1.UpdateOrderNewestFirst {
+		age = -1
+	}
+	own := in.OwnNode
 	slices.SortFunc(sorted, func(a, b *Node) int {
 		return cmp.Or(
 			compareBools(a.Name == own && own != "", b.Name == own && own != ""),
 			compareBools(a.Zone == "", b.Zone == ""), cmp.Compare(a.Zone, b.Zone),
-			a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name),
+			age*a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name),
 		)
 	})
 	return sorted

@@ -382,14 +382,19 @@ func TestDecideOrder(t *testing.T) {
 		node("b-old", staged, zone("b", 2*time.Hour)), node("a-young", staged, zone("a", time.Minute)),
 		node("a-old", staged, zone("a", time.Hour)), node("a-twin", staged, zone("a", time.Hour)),
 	}
-	got := plan.Decide(plan.Input{
-		Pool: pool("worker", unavailable("100%")), Target: to(), Image: to().Image, Nodes: list, OwnNode: "own",
-	})
-	var names []string
-	for _, m := range got.Moves {
-		names = append(names, m.Node)
+	for value, want := range map[string][]string{
+		"":            {"a-old", "a-twin", "a-young", "b-old", "no-zone", "own"},
+		"OldestFirst": {"a-old", "a-twin", "a-young", "b-old", "no-zone", "own"},
+		"NewestFirst": {"a-young", "a-old", "a-twin", "b-old", "no-zone", "own"},
+	} {
+		p := pool("worker", unavailable("100%"))
+		p.Annotations = map[string]string{mcfgv1.AnnotationUpdateOrder: value}
+		var names []string
+		for _, m := range plan.Decide(plan.Input{Pool: p, Target: to(), Image: to().Image, Nodes: list, OwnNode: "own"}).Moves {
+			names = append(names, m.Node)
+		}
+		assert.Equal(t, want, names, value)
 	}
-	assert.Equal(t, []string{"a-old", "a-twin", "a-young", "b-old", "no-zone", "own"}, names)
 }
 
 func TestMaxUnavailable(t *testing.T) {

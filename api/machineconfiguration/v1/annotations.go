@@ -12,7 +12,8 @@ const (
 	AnnotationRebuildImage = "machineconfiguration.openshift.io/rebuildImage"
 	// AnnotationCheckImages asks for the registries to be asked now whether tags have moved and
 	// images are still there, which is done by itself every ten minutes. People write it, with any
-	// value; the build controller does so and removes it.
+	// value; the build controller does so and removes it. On the OSImageStream it is about the tags
+	// of streams, and the stream controller does.
 	AnnotationCheckImages = "machineconfiguration.openshift.io/check-images"
 	// AnnotationNoRollout keeps built images from being rolled out, like postBuildStrategy
 	// ImagePushOnly, for as long as it is there. People write it, with any value; the build
@@ -175,6 +176,9 @@ const (
 	// the pool from its stream. An administrator who knows better writes it, and the pool
 	// controller reads it.
 	AnnotationAcceptBlockers = "machineconfiguration.openshift.io/accept-stream-blockers"
+	// AnnotationUpdateOrder is which of the nodes of a zone go first: OldestFirst, as without it,
+	// or UpdateOrderNewestFirst. People write it; the rollout controller reads it.
+	AnnotationUpdateOrder = "machineconfiguration.openshift.io/update-order"
 	// AnnotationResumeRollout resumes a halted rollout. People write it, with any value; the
 	// rollout controller ends the quarantine of the image, forgets which nodes failed with it, and
 	// removes the annotation.
@@ -217,8 +221,9 @@ const (
 	// AnnotationReason is why the state is Degraded or Unreconcilable, for people. The node agent
 	// writes it; the rollout controller copies it into the pool's conditions.
 	AnnotationReason = "machineconfiguration.openshift.io/reason"
-	// AnnotationDesiredDrain asks for a drain or its end: "drain-" or "uncordon-" and a rendered
-	// MachineConfig's hash. The node agent writes it; the rollout controller drains or uncordons.
+	// AnnotationDesiredDrain asks for a drain, a cordon or the end of both: "drain-", "cordon-" or
+	// "uncordon-" and a rendered MachineConfig's hash. The node agent writes it; the rollout
+	// controller does so.
 	AnnotationDesiredDrain = "machineconfiguration.openshift.io/desiredDrain"
 	// AnnotationLastAppliedDrain is the last AnnotationDesiredDrain that has been done. The rollout
 	// controller writes it; the node agent reads it, and goes on when the two are the same.
@@ -275,10 +280,17 @@ const (
 	AnnotationCustomPoolLabelsApplied = "machineconfiguration.openshift.io/customPoolLabelsApplied"
 )
 
+// UpdateOrderNewestFirst is the value of AnnotationUpdateOrder that lets the newest nodes go first,
+// such as where an autoscaler removes the oldest.
+const UpdateOrderNewestFirst = "NewestFirst"
+
 // Beginnings of the values of AnnotationDesiredDrain; a hash of what the node is to have follows.
 const (
 	// DrainPrefix asks for the node to be cordoned and drained.
 	DrainPrefix = "drain-"
+	// CordonPrefix asks for the node to be cordoned, and its pods to stay. OpenShift's agent writes
+	// it on clusters of one node.
+	CordonPrefix = "cordon-"
 	// UncordonPrefix asks for the node to take pods again.
 	UncordonPrefix = "uncordon-"
 )
