@@ -48,7 +48,7 @@ type registryOf struct {
 	version, limits string
 	next            time.Time
 	asked           int
-	// anew says whether the last question was about what tags stand for now.
+	// anew reports whether the last question was about what tags stand for now.
 	anew bool
 }
 

@@ -40,10 +40,10 @@ var deliberate = map[string]string{
 	`MachineOSConfig .spec.containerFile[]: new rule: content and configMapRef are mutually exclusive: the Containerfile is in one place`:                        "configMapRef is new",
 	`MachineOSBuild .status.builder: new rule: pipelineRun is forbidden unless imageBuilderType is Pipeline`:                                                     "pipelineRun is new",
 	`MachineOSConfig .spec.imageBuilder: new rule: pipeline is forbidden unless imageBuilderType is Pipeline`:                                                    "pipeline is new",
-	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: controlplanemachinesets exist in the API group machine.openshift.io only`:         "the other group is new",
-	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: machinedeployments exist in the API group cluster.x-k8s.io only`:                  "machinedeployments are new",
-	`MachineConfiguration .status.managedBootImagesStatus.machineManagers[]: new rule: controlplanemachinesets exist in the API group machine.openshift.io only`: "the other group is new",
-	`MachineConfiguration .status.managedBootImagesStatus.machineManagers[]: new rule: machinedeployments exist in the API group cluster.x-k8s.io only`:          "machinedeployments are new",
+	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: the controlplanemachinesets resource is only supported in the machine.openshift.io API group`:         "the other group is new",
+	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: the machinedeployments resource is only supported in the cluster.x-k8s.io API group`:                  "machinedeployments are new",
+	`MachineConfiguration .status.managedBootImagesStatus.machineManagers[]: new rule: the controlplanemachinesets resource is only supported in the machine.openshift.io API group`: "the other group is new",
+	`MachineConfiguration .status.managedBootImagesStatus.machineManagers[]: new rule: the machinedeployments resource is only supported in the cluster.x-k8s.io API group`:          "machinedeployments are new",
 }
 
 // addedShortNames are those of kinds that have none in the published API.
@@ -77,7 +77,7 @@ func TestSchemasAreSupersets(t *testing.T) {
 	}
 }
 
-// TestPublishedColumnsComeFirst holds what scripts read by position: "oc get mcp | awk '{print $3}'".
+// TestPublishedColumnsComeFirst holds what scripts read by position, such as with awk.
 func TestPublishedColumnsComeFirst(t *testing.T) {
 	t.Parallel()
 	ours := definitions(t)

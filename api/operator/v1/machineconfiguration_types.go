@@ -166,8 +166,8 @@ type ManagedBootImages struct {
 
 // MachineManager is a kind of machine resources and which of them are meant.
 // +kubebuilder:validation:XValidation:rule="self.resource != 'controlplanemachinesets' || self.selection.mode == 'All' || self.selection.mode == 'None'",message="Only All or None selection mode is permitted for ControlPlaneMachineSets"
-// +kubebuilder:validation:XValidation:rule="self.resource != 'controlplanemachinesets' || self.apiGroup == 'machine.openshift.io'",message="controlplanemachinesets exist in the API group machine.openshift.io only"
-// +kubebuilder:validation:XValidation:rule="self.resource != 'machinedeployments' || self.apiGroup == 'cluster.x-k8s.io'",message="machinedeployments exist in the API group cluster.x-k8s.io only"
+// +kubebuilder:validation:XValidation:rule="self.resource != 'controlplanemachinesets' || self.apiGroup == 'machine.openshift.io'",message="the controlplanemachinesets resource is only supported in the machine.openshift.io API group"
+// +kubebuilder:validation:XValidation:rule="self.resource != 'machinedeployments' || self.apiGroup == 'cluster.x-k8s.io'",message="the machinedeployments resource is only supported in the cluster.x-k8s.io API group"
 type MachineManager struct {
 	// resource is the kind, as a plural: machinesets, controlplanemachinesets (machine.openshift.io
 	// only) or machinedeployments (cluster.x-k8s.io only).
