@@ -154,3 +154,30 @@ func TestNodeMessagesAreCut(t *testing.T) {
 	}
 	assert.NotEmpty(t, w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
 }
+
+func TestStepThatFailsIsObserved(t *testing.T) {
+	t.Parallel()
+	condition := func(conditionType, reason string, is metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: conditionType, Status: is, Reason: reason, Message: reason + " of a"}
+	}
+	tests := map[string]struct {
+		conditions []metav1.Condition
+		want       string
+	}{
+		"node state that can't be applied":   {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonApplyingFailed, metav1.ConditionFalse)}, "ApplyingFailed of a"},
+		"a host that can't be made ready":    {[]metav1.Condition{condition(mcfgv1.NodeUpdateExecuted, mcfgv1.ReasonPreparingFailed, metav1.ConditionFalse)}, "PreparingFailed of a"},
+		"an image that can't be staged":      {[]metav1.Condition{condition(mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed, metav1.ConditionFalse)}, "StagingFailed of a"},
+		"a host that does not reboot":        {[]metav1.Condition{condition(mcfgv1.NodeRebootedNode, mcfgv1.ReasonRebootOverdue, metav1.ConditionFalse)}, "RebootOverdue of a"},
+		"an update that has begun":           {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonUpdating, metav1.ConditionFalse)}, ""},
+		"an update that is done":             {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonUpdated, metav1.ConditionTrue)}, ""},
+		"nothing was said, as on a new node": {},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := &mcfgv1.MachineConfigNode{}
+			report.Status.Conditions = tt.conditions
+			require.Equal(t, tt.want, observe(newNode("a"), report).StepError)
+		})
+	}
+}

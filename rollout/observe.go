@@ -44,6 +44,15 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	return out
 }
 
+// stepErrors are the conditions of a MachineConfigNode that say why a step of its agent fails, with
+// their reasons, the last step first.
+var stepErrors = []struct{ conditionType, reason string }{
+	{mcfgv1.NodeRebootedNode, mcfgv1.ReasonRebootOverdue},
+	{mcfgv1.NodeUpdateExecuted, mcfgv1.ReasonPreparingFailed},
+	{mcfgv1.NodeAppliedFiles, mcfgv1.ReasonApplyingFailed},
+	{mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed},
+}
+
 // observeReport takes from a MachineConfigNode what a plan follows from.
 func observeReport(out *plan.Node, report *mcfgv1.MachineConfigNode) {
 	if v := report.Status.ConfigVersion; v != nil {
@@ -52,6 +61,12 @@ func observeReport(out *plan.Node, report *mcfgv1.MachineConfigNode) {
 	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {
 		out.StageError = plan.Shorten(c.Message, maxReason)
+	}
+	for _, step := range stepErrors {
+		if c = status.Find(report.Status.Conditions, step.conditionType); c != nil && c.Status == metav1.ConditionFalse && c.Reason == step.reason {
+			out.StepError = plan.Shorten(c.Message, maxReason)
+			break
+		}
 	}
 	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
 	if c != nil && slices.Contains([]string{mcfgv1.ReasonDraining, mcfgv1.ReasonDrainBlocked, mcfgv1.ReasonDrainOverdue}, c.Reason) {

@@ -134,6 +134,14 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 			return err
 		}
 	}
+	switch do.action { //nolint:exhaustive // the others say it themselves, or follow one of these
+	case actionStage, actionLive, actionApply:
+		if s.isChanging() && !s.hasFailed() {
+			if err := a.tell(ctx, s, updating(s)); err != nil {
+				return err
+			}
+		}
+	}
 	switch do.action {
 	case actionStage:
 		err := a.pullWhileRequested(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })

@@ -617,6 +617,7 @@ func TestThePullSecretOfTheMachineOSConfig(t *testing.T) {
 	_, err := w.reconcile()
 	require.ErrorContains(t, err, `reading secret "pull", which spec.currentImagePullSecret of MachineOSConfig "worker" names`)
 	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], `False StagingFailed reading secret "pull"`)
+	assert.Equal(t, "False Updating the node changes to rendered-2", w.conditions()[mcfgv1.NodeUpdated])
 	const content = `{"auths":{"quay.io":{"auth":"bWU6c2VjcmV0"}}}`
 	require.NoError(t, w.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson,
@@ -638,6 +639,34 @@ func TestNodeStateThatCantBeApplied(t *testing.T) {
 	_, err := w.reconcile()
 	require.ErrorContains(t, err, "/var/lib/app/name is a directory: remove it")
 	assert.Contains(t, w.conditions()[mcfgv1.NodeAppliedFiles], "False ApplyingFailed")
+}
+
+// TestAnUpdateThatIsHeldUpIsNoneThatIsDone has what no image carries fail, first as the node runs
+// and then once more with another target.
+func TestAnUpdateThatIsHeldUpIsNoneThatIsDone(t *testing.T) {
+	t.Parallel()
+	w := arrived(t, rendered("rendered-3", "1"), rendered("rendered-4", "1"))
+	w.target("rendered-2", "2")
+	w.settle()
+	require.Equal(t, "True Updated the node has rendered-2", w.conditions()[mcfgv1.NodeUpdated])
+	require.NoError(t, os.Remove(w.root+"/var/lib/app/name"))
+	require.NoError(t, os.MkdirAll(w.root+"/var/lib/app/name/x", 0o755))
+	for _, target := range []string{"rendered-3", "rendered-4"} {
+		w.target(target, "2")
+		_, err := w.reconcile()
+		require.ErrorContains(t, err, "/var/lib/app/name is a directory: remove it")
+		is := w.conditions()
+		assert.Equal(t, "False Updating the node changes to "+target, is[mcfgv1.NodeUpdated])
+		assert.Contains(t, is[mcfgv1.NodeAppliedFiles], "False ApplyingFailed")
+		for _, ended := range []string{mcfgv1.NodeUpdateComplete, mcfgv1.NodeRebootedNode, mcfgv1.NodeDrained, mcfgv1.NodeUpdateExecuted} {
+			assert.Equal(t, "False Updating", is[ended], "what is true of the last update: %s", ended)
+		}
+		assert.Equal(t, target, w.report().Status.ConfigVersion.Desired)
+	}
+	require.NoError(t, os.RemoveAll(w.root+"/var/lib/app/name"))
+	w.settle()
+	assert.Equal(t, "True Updated the node has rendered-4", w.conditions()[mcfgv1.NodeUpdated])
+	assert.Equal(t, "True Updated", w.conditions()[mcfgv1.NodeAppliedFiles])
 }
 
 func TestUnsupportedConfigurationIsReported(t *testing.T) {

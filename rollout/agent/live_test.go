@@ -305,6 +305,7 @@ func TestAUnitThatDoesNotTakeTheChange(t *testing.T) {
 	a := w.node().Annotations
 	assert.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState])
 	assert.Contains(t, a[mcfgv1.AnnotationReason], "Job for app.service failed")
+	assert.Contains(t, w.conditions()[mcfgv1.NodeUpdated], "False UpdateFailed the change was applied without a reboot, but: ")
 	assert.Zero(t, w.machine.boots)
 	w.unitError = nil
 	w.target("rendered-1", "1") // as the controller does, which rolls it back

@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // write says on the Node, and then in its MachineConfigNode, that a step was done.
@@ -150,17 +151,10 @@ func conditionsOf(s *state, done step) []condition {
 		}
 		return out
 	case actionDrain:
-		out := []condition{
-			{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdating, "the node changes to " + s.desired.Config},
-			{mcfgv1.NodeUpdateComplete, no, mcfgv1.ReasonUpdating, ""},
-			{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
-			{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
-			{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""},
-		}
-		for _, t := range stillToCome() {
-			out = append(out, condition{t, no, mcfgv1.ReasonUpdating, ""})
-		}
-		return out
+		return append(beginning(s),
+			condition{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
+			condition{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
+			condition{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""})
 	case actionPrepare:
 		return []condition{
 			{mcfgv1.NodeCordoned, yes, mcfgv1.ReasonDrained, ""},
@@ -177,13 +171,30 @@ func conditionsOf(s *state, done step) []condition {
 		return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonWithdrawn, done.reason}}
 	case actionFail:
 		out := []condition{degraded(done.reason, s)}
-		if s.host.Booted != nil && !s.isThere() {
+		if s.isChanging() || s.host.Booted != nil && !s.isThere() {
 			out = append(out, condition{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdateFailed, done.reason})
 		}
 		return out
 	default:
 		return nil
 	}
+}
+
+// updating are the conditions of a node that changes to what it should have.
+func updating(s *state) []condition {
+	return []condition{
+		{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdating, "the node changes to " + s.desired.Config},
+		{mcfgv1.NodeUpdateComplete, no, mcfgv1.ReasonUpdating, ""},
+	}
+}
+
+// beginning are the conditions when an update begins: what was true of the last one no longer is.
+func beginning(s *state) []condition {
+	out := updating(s)
+	for _, t := range stillToCome() {
+		out = append(out, condition{t, no, mcfgv1.ReasonUpdating, ""})
+	}
+	return out
 }
 
 // stillToCome are the conditions that say of an update which has begun what was true of the last
@@ -203,6 +214,9 @@ func arrival(s *state, done step) []condition {
 	out := append(applied(s), reboot)
 	if done.target != s.desired {
 		return out
+	}
+	if image := string(s.goal()); image != "" {
+		out = append(out, condition{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image})
 	}
 	health := condition{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""}
 	if drifted := driftReason(s); drifted != "" {
@@ -294,6 +308,9 @@ func (a *Agent) tell(ctx context.Context, s *state, conditions []condition) erro
 }
 
 func setStatus(report *mcfgv1.MachineConfigNode, s *state, conditions []condition, now time.Time) {
+	if s.isChanging() && !isAbout(report, s.desired) {
+		conditions = append(beginning(s), conditions...)
+	}
 	for _, c := range conditions {
 		status.Set(&report.Status.Conditions, now, metav1.Condition{
 			Type: c.conditionType, Status: c.is, Reason: c.reason, Message: c.message, ObservedGeneration: report.Generation,
@@ -310,4 +327,10 @@ func setStatus(report *mcfgv1.MachineConfigNode, s *state, conditions []conditio
 	report.Status.ConfigImage = mcfgv1.MachineConfigNodeStatusConfigImage{
 		CurrentImage: mcfgv1.ImageDigestFormat(s.current.Image), DesiredImage: mcfgv1.ImageDigestFormat(s.desired.Image),
 	}
+}
+
+// isAbout reports whether a report is of the change to a target.
+func isAbout(report *mcfgv1.MachineConfigNode, t nodes.Target) bool {
+	v := report.Status.ConfigVersion
+	return v != nil && v.Desired == t.Config && string(report.Status.ConfigImage.DesiredImage) == t.Image
 }

@@ -187,6 +187,9 @@ func (s *state) hasRebooted(target nodes.Target) bool {
 	return j.Target == target && j.Target.Config != "" && j.Failed == "" && j.Ready && !s.isSameBoot()
 }
 
+// isChanging reports whether the node should have something else than it has.
+func (s *state) isChanging() bool { return s.desired.Config != "" && s.desired != s.current }
+
 // hasFailed reports whether the host did not get to what it should have.
 func (s *state) hasFailed() bool { return s.journal.Failed != "" && s.journal.Target == s.desired }
 

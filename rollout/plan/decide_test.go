@@ -459,6 +459,25 @@ func TestSummary(t *testing.T) {
 			summary: "0/1 updated, a: can't stage the image: no policy for r.test/os@sha256:0123456789ab",
 			waiting: []string{"a: can't stage the image: no policy for r.test/os@sha256:" + strings.Repeat("0123456789abcdef", 4)},
 		},
+		"what an agent can't do is said": {
+			plan: decide(node("a", asked, func(n *plan.Node) {
+				n.ReportedDesired, n.StepError = to(), "node state: write /var/lib/app: /var/lib/app is a file, and no directory: remove it"
+			})),
+			summary: "0/1 updated, a: ... node state: write /var/lib/app: /var/lib/app is a file, and no directory: remove it",
+			waiting: []string{"a: is changing, and can't go on: node state: write /var/lib/app: /var/lib/app is a file, and no directory: remove it"},
+		},
+		"a host that does not shut down": {
+			plan: decide(node("a", asked, func(n *plan.Node) {
+				n.State, n.ReportedDesired, n.StepError = mcfgv1.NodeStateRebooting, to(), "the host still runs"
+			})),
+			summary: "0/1 updated, a: is rebooting, and can't go on: the host still runs",
+			waiting: []string{"a: is rebooting, and can't go on: the host still runs"},
+		},
+		"what an agent could not do before is not": {
+			plan:    decide(node("a", asked, func(n *plan.Node) { n.StepError = "disk full" })),
+			summary: "0/1 updated, a: is changing",
+			waiting: []string{"a: is changing"},
+		},
 		"nodes that wait for the same are one line": {
 			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),
 			summary: "0/5 updated, a: is changing",

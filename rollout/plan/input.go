@@ -33,6 +33,9 @@ type Node struct {
 	SameArguments bool
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
+	// StepError is why the node's agent can't do what ReportedDesired takes, and tries again; empty
+	// where it can.
+	StepError string
 	// AgentDown is why the node's agent does not run, in words; empty where it does, or that is not
 	// known.
 	AgentDown string

@@ -164,13 +164,13 @@ func (n *Node) progress() string {
 	case n.IsDegraded():
 		return "its update failed: " + n.Reason
 	case n.State == mcfgv1.NodeStateRebooting:
-		return "is rebooting"
+		return "is rebooting" + n.failing()
 	case n.isDraining():
 		return n.draining()
 	case !n.Ready:
 		return "is changing, and is not Ready"
 	default:
-		return "is changing" + n.unanswered()
+		return "is changing" + n.unanswered() + n.failing()
 	}
 }
 
@@ -192,6 +192,14 @@ func (n *Node) unanswered() string {
 		return ""
 	}
 	return ", but its node agent can't answer: " + n.AgentDown
+}
+
+// failing is why the node does not get further with what it was asked for; empty where it does.
+func (n *Node) failing() string {
+	if n.StepError == "" || n.AgentDown != "" || n.ReportedDesired != n.target() {
+		return ""
+	}
+	return ", and can't go on: " + n.StepError
 }
 
 func (n *Node) isDraining() bool {
