@@ -2,6 +2,7 @@ package pools
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,6 +59,8 @@ type Reconciler struct {
 	renders *renders
 	// selectors are those of MachineConfigs.
 	selectors configSelectors
+	// lacksPins reports whether the cluster lacks the kind PinnedImageSet.
+	lacksPins bool
 }
 
 // New makes a Reconciler; SetupWithManager gives it what it works with.
@@ -84,10 +87,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	s := &scope{pool: pool}
 	before := pool.DeepCopy()
-	patch := status.NewPatcher(r.client, pool, status.Owning(append(rules.Types(), notices...)...))
+	patch := status.NewPatcher(r.client, pool, status.Owning(slices.Concat(rules.Types(), notices, []string{typePinnedImageSetsDegraded})...))
 	defer func() {
 		if s.isGathered {
-			setStatus(pool, s.facts(r.clock.Now()), r.clock.Now())
+			f := s.facts(r.clock.Now())
+			f.lacksPins = r.lacksPins
+			setStatus(pool, f, r.clock.Now())
 			res.RequeueAfter = s.recheck(r.clock.Now())
 		}
 		rulesOf(pool).Conclude(pool, r.clock.Now(), err)

@@ -25,6 +25,8 @@ const (
 	typeUpdating       = string(mcfgv1.PoolUpdating)
 	// typeImageBuildDegraded is the builder's.
 	typeImageBuildDegraded = string(mcfgv1.PoolImageBuildDegraded)
+	// typePinnedImageSetsDegraded is OpenShift's node agent's, where there is one.
+	typePinnedImageSetsDegraded = string(mcfgv1.PoolPinnedImageSetsDegraded)
 	// typeRolloutDegraded is the rollout's.
 	typeRolloutDegraded = string(mcfgv1.PoolRolloutDegraded)
 )
@@ -84,6 +86,8 @@ type facts struct {
 	isBuilt bool
 	// images are all MachineOSImages.
 	images []mcfgv1alpha1.MachineOSImage
+	// lacksPins reports whether the cluster lacks the kind PinnedImageSet.
+	lacksPins bool
 	// notices gives the conditions that ask for attention, once the rest of the status is known;
 	// nil gives none.
 	notices func() []metav1.Condition
@@ -112,6 +116,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	updated, updating := progress(pool, t, c, imageOf(pool, conditions, f.layer, f.isBuilt), stopped(pool, conditions))
 	status.Set(&conditions, now, updated)
 	status.Set(&conditions, now, updating)
+	setPins(&conditions, now, f.lacksPins && len(pool.Spec.PinnedImageSets) > 0)
 	degraded := anyDegraded(conditions)
 	status.Set(&conditions, now, degraded)
 	pool.SetConditions(conditions)
@@ -140,6 +145,19 @@ func renderDegraded(err error) metav1.Condition {
 		c.Status = metav1.ConditionUnknown
 	}
 	return c
+}
+
+// setPins says that no one pulls the pinned images that a pool names. Where someone does, the
+// condition is theirs.
+func setPins(conditions *[]metav1.Condition, now time.Time, areIgnored bool) {
+	if areIgnored {
+		status.Set(conditions, now, metav1.Condition{
+			Type: typePinnedImageSetsDegraded, Status: metav1.ConditionTrue, Reason: mcfgv1.ReasonKindNotInstalled,
+			Message: "spec.pinnedImageSets has no effect: the cluster has no kind PinnedImageSet, and no node pulls images in advance; remove the field",
+		})
+	} else if is := status.Find(*conditions, typePinnedImageSetsDegraded); is != nil && is.Reason == mcfgv1.ReasonKindNotInstalled {
+		status.Remove(conditions, typePinnedImageSetsDegraded)
+	}
 }
 
 // maxNamed is how many nodes a message names.

@@ -219,6 +219,41 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+func TestPinnedImagesThatNoOnePulls(t *testing.T) {
+	t.Parallel()
+	theirs := metav1.Condition{Type: typePinnedImageSetsDegraded, Status: "True", Reason: "PrefetchFailed", Message: "disk full", LastTransitionTime: metav1.NewTime(t0)}
+	tests := map[string]struct {
+		lacks, names bool
+		has          []metav1.Condition
+		want         string
+	}{
+		"a pool that names none":             {lacks: true},
+		"a pool that names some":             {lacks: true, names: true, want: "True KindNotInstalled"},
+		"where OpenShift pulls them":         {names: true},
+		"where OpenShift could not":          {names: true, has: []metav1.Condition{theirs}, want: "True PrefetchFailed"},
+		"a pool that names none any more":    {lacks: true, has: []metav1.Condition{{Type: typePinnedImageSetsDegraded, Status: "True", Reason: "KindNotInstalled"}}},
+		"since when the cluster has a kind":  {names: true, has: []metav1.Condition{{Type: typePinnedImageSetsDegraded, Status: "True", Reason: "KindNotInstalled"}}},
+		"a condition of others without kind": {lacks: true, has: []metav1.Condition{theirs}, want: "True PrefetchFailed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool("worker", wanting("x"))
+			if tt.names {
+				pool.Spec.PinnedImageSets = []mcfgv1.PinnedImageSetRef{{Name: "images"}}
+			}
+			pool.SetConditions(tt.has)
+			setStatus(pool, facts{want: rendered("x"), lacksPins: tt.lacks}, t0)
+			got := ""
+			if is := status.Find(pool.GetConditions(), typePinnedImageSetsDegraded); is != nil {
+				got = string(is.Status) + " " + is.Reason
+			}
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.want != "", status.IsTrue(pool.GetConditions(), typeDegraded))
+		})
+	}
+}
+
 // stoppedBy has the rollout say why nodes are not updated, and how many are or failed.
 func stoppedBy(reason string, updated, failed int32) func(*mcfgv1.MachineConfigPool) {
 	return func(p *mcfgv1.MachineConfigPool) {

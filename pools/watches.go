@@ -8,8 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,6 +35,9 @@ const controllerName = "pools"
 // answers of the API server.
 const maxConcurrent = 8
 
+// pinnedImageSetKind is OpenShift's kind of images that nodes pull in advance.
+var pinnedImageSetKind = schema.GroupKind{Group: mcfgv1.GroupName, Kind: "PinnedImageSet"}
+
 // SetupWithManager gives the reconciler the manager's client, and makes it watch what pools depend
 // on: themselves, each other's spec (which nodes another pool selects, which stream the worker pool
 // names), MachineConfigs, the OSImageStream, and of Nodes what matters to pools. What holds a
@@ -48,6 +53,11 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err := indexer.IndexField(context.Background(), &mcfgv1.MachineConfig{}, fieldPool, poolOf); err != nil { //nolint:forbidigo // before anything runs
 		return fmt.Errorf("setting up %s: %w", controllerName, err)
 	}
+	_, err := manager.GetRESTMapper().RESTMapping(pinnedImageSetKind)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("setting up %s: looking for PinnedImageSets: %w", controllerName, err)
+	}
+	r.lacksPins = err != nil
 	everyPool := handler.EnqueueRequestsFromMapFunc(r.everyPool)
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).

@@ -192,7 +192,7 @@ const (
 	// BuildFailed, Building, BuildSuccess, BuildPending, NoLayeredObjects.
 	PoolImageBuildDegraded = openshiftv1.MachineConfigPoolImageBuildDegraded
 	// PoolPinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node
-	// agent causes it.
+	// agent causes it; elsewhere a pool that names some has it. Reason: KindNotInstalled.
 	PoolPinnedImageSetsDegraded = openshiftv1.MachineConfigPoolPinnedImageSetsDegraded
 	// PoolSynchronizerDegraded is True when a synchronizer of the pool fails. OpenShift's node
 	// agent causes it.

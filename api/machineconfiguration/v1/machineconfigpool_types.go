@@ -82,7 +82,7 @@ type MachineConfigPoolSpec struct {
 
 	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each
 	// name once, at most 100. They are read by OpenShift's node agent; a node without the room for
-	// them makes the pool Degraded.
+	// them makes the pool Degraded, and so do they on a cluster without that kind.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

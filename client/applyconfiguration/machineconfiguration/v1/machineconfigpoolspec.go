@@ -36,7 +36,7 @@ type MachineConfigPoolSpecApplyConfiguration struct {
 	Configuration *machineconfigurationv1.MachineConfigPoolStatusConfiguration `json:"configuration,omitempty"`
 	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each
 	// name once, at most 100. They are read by OpenShift's node agent; a node without the room for
-	// them makes the pool Degraded.
+	// them makes the pool Degraded, and so do they on a cluster without that kind.
 	PinnedImageSets []machineconfigurationv1.PinnedImageSetRef `json:"pinnedImageSets,omitempty"`
 	// osImageStream is the stream whose images the pool follows; status.availableStreams of the
 	// OSImageStream "cluster" lists them. When it is omitted, a new pool takes the default stream,
