@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/coreos/stream-metadata-go/stream"
@@ -62,8 +63,17 @@ func wantedAzure(s Spec, current string, q *query) (Image, *Problem) {
 	if problem != nil {
 		return Image{}, problem
 	}
-	image := offer.Gen1
-	if q.arch == "aarch64" || isGen2(has, offer) {
+	generation := 2
+	if q.arch == "x86_64" {
+		generation = generationOf(has, offer)
+	}
+	var image *rhcos.AzureMarketplaceImage
+	switch generation {
+	case 0:
+		return Image{}, skip(ReasonCustomImage, "SKU %q of its image does not say which generation of Hyper-V its machines are; set an image of the stream once by hand", has.sku)
+	case 1:
+		image = offer.Gen1
+	default:
 		image = offer.Gen2
 	}
 	if image == nil {
@@ -132,15 +142,43 @@ func imageName(resource string) string {
 	return ""
 }
 
-// isGen2 reports whether an image is for machines of the second generation of Hyper-V.
-func isGen2(has *azureImage, offer *rhcos.AzureMarketplaceImages) bool {
+// generationMark is how SKUs name the generation of Hyper-V, as in rh-ocp-worker-gen1 and 419-v2.
+var generationMark = regexp.MustCompile(`(?i)(?:^|[-_])(?:gen|v)([12])(?:$|[-_])`)
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// generationOf is the generation of Hyper-V that an image is for; 0 where nothing says it. A SKU
+// without a mark, such as aro_418, has that of the stream's SKU that differs in numbers only.
+func generationOf(has *azureImage, offer *rhcos.AzureMarketplaceImages) int {
 	if has.resource != "" {
-		return strings.HasSuffix(imageName(has.resource), "-gen2")
+		if strings.HasSuffix(imageName(has.resource), "-gen2") {
+			return 2
+		}
+		return 1
 	}
-	if offer.Gen1 != nil && offer.Gen1.SKU == has.sku {
-		return false
+	same := func(a, b string) bool { return strings.EqualFold(a, b) }
+	alike := func(a, b string) bool { return same(digits.ReplaceAllString(a, "#"), digits.ReplaceAllString(b, "#")) }
+	if generation := generationLike(has.sku, offer, same); generation != 0 {
+		return generation
 	}
-	return offer.Gen2 != nil && offer.Gen2.SKU == has.sku || !strings.HasSuffix(has.sku, "-gen1")
+	if mark := generationMark.FindStringSubmatch(has.sku); mark != nil {
+		return int(mark[1][0] - '0')
+	}
+	return generationLike(has.sku, offer, alike)
+}
+
+// generationLike is the generation of the one image of an offer whose SKU is like another; 0 where
+// none or both are.
+func generationLike(sku string, offer *rhcos.AzureMarketplaceImages, isLike func(a, b string) bool) int {
+	is1 := offer.Gen1 != nil && isLike(offer.Gen1.SKU, sku)
+	is2 := offer.Gen2 != nil && isLike(offer.Gen2.SKU, sku)
+	switch {
+	case is1 && !is2:
+		return 1
+	case is2 && !is1:
+		return 2
+	}
+	return 0
 }
 
 func azureVersionIn(images *stream.Arch, id string) string {

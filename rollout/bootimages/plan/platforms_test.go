@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coreos/stream-metadata-go/stream/rhcos"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -249,6 +250,47 @@ func TestTheArchitectureDecides(t *testing.T) {
 	in.Architecture = ""
 	architecture("arm64")(&in)
 	assert.Equal(t, "projects/rhcos-cloud/global/images/rhcos-9-x-gcp-aarch64", Decide(in).Wanted.ID)
+}
+
+func TestAzureKeepsTheGenerationOfHyperV(t *testing.T) {
+	t.Parallel()
+	const publisher, name = "azureopenshift", "aro4"
+	sku := func(sku string) *rhcos.AzureMarketplaceImage {
+		return &rhcos.AzureMarketplaceImage{Publisher: publisher, Offer: name, SKU: sku, Version: "419.94.20250101"}
+	}
+	asPublished := &rhcos.AzureMarketplaceImages{Gen1: sku("aro_419"), Gen2: sku("419-v2")}
+	for name, tt := range map[string]struct {
+		offer     *rhcos.AzureMarketplaceImages
+		has, want string // SKUs; no wanted one is a resource that is skipped
+	}{
+		"a free image of generation 1":                   {asPublished, "aro_418", "aro_419"},
+		"a free image of generation 2":                   {asPublished, "418-v2", "419-v2"},
+		"the image of the stream, generation 1":          {asPublished, "aro_419", "aro_419"},
+		"a name in another case":                         {asPublished, "ARO_419", "aro_419"},
+		"a name that says nothing":                       {asPublished, "rhcos", ""},
+		"a name for arm64":                               {asPublished, "418-arm", ""},
+		"a paid image of generation 1":                   {&rhcos.AzureMarketplaceImages{Gen1: sku("worker-gen1"), Gen2: sku("worker")}, "worker-gen1", "worker-gen1"},
+		"a paid image that was of generation 2 by name":  {&rhcos.AzureMarketplaceImages{Gen1: sku("worker-gen1"), Gen2: sku("worker")}, "worker-gen2", "worker"},
+		"a stream that has no generation 1 any more":     {&rhcos.AzureMarketplaceImages{Gen2: sku("419-v2")}, "aro_418", ""},
+		"a stream that names both generations alike":     {&rhcos.AzureMarketplaceImages{Gen1: sku("aro_1"), Gen2: sku("aro_2")}, "aro_418", ""},
+		"generation 1, by mark, of a stream with only 2": {&rhcos.AzureMarketplaceImages{Gen2: sku("419-v2")}, "418-v1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := metadata("rhel-9", release9, 9)
+			s.Architectures["x86_64"].RHELCoreOSExtensions.Marketplace.Azure.NoPurchasePlan = tt.offer
+			in := input(t, "AzureMachineProviderSpec", fmt.Sprintf(azureMarketplace, publisher, "aro4", tt.has, "MarketplaceNoPlan"))
+			in.Images = images(t, map[string]string{KeyStream: toJSON(t, s)})
+			d := Decide(in)
+			if tt.want == "" {
+				require.Equal(t, ActionSkip, d.Action, d)
+				assert.True(t, d.IsCounted)
+				return
+			}
+			require.Equal(t, ActionUpdate, d.Action, d)
+			assert.Equal(t, "azureopenshift:aro4:"+tt.want+":419.94.20250101", d.Wanted.ID)
+		})
+	}
 }
 
 func TestMistakesOfTheMetadataAreNamed(t *testing.T) {
