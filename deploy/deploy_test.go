@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,6 +30,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
 )
 
 // document is one object of a manifest file, as its bytes.
@@ -438,15 +440,17 @@ func TestOpenShiftKeepsThePodRestricted(t *testing.T) {
 	assert.Equal(t, "restricted-v2", patch.Spec.Template.Annotations["openshift.io/required-scc"])
 	require.Len(t, pod.Containers, 1)
 	assert.Nil(t, pod.Containers[0].SecurityContext)
-	for _, volume := range pod.Volumes {
-		assert.NotNil(t, volume.Secret, volume.Name)
-	}
 	_, container := controller(t)
 	assert.Equal(t, container.Args, pod.Containers[0].Args[:len(container.Args)], "a patch replaces the list: it repeats base's")
 
 	service := only[corev1.Service](t, "overlays/openshift", "Service", "layerwright-metrics")
-	require.Len(t, pod.Volumes, 1)
+	require.Len(t, pod.Volumes, 2)
+	require.NotNil(t, pod.Volumes[0].Secret)
 	assert.Equal(t, service.Annotations["service.beta.openshift.io/serving-cert-secret-name"], pod.Volumes[0].Secret.SecretName)
+	require.NotNil(t, pod.Volumes[1].Projected)
+	token := pod.Volumes[1].Projected.Sources[0].ServiceAccountToken
+	assert.Equal(t, "openshift", token.Audience, "the API server takes it for nothing")
+	assert.Equal(t, ec2.TokenFile, path.Join(pod.Containers[0].VolumeMounts[1].MountPath, token.Path))
 	assert.Contains(t, pod.Containers[0].Args, "--metrics-cert-dir="+pod.Containers[0].VolumeMounts[0].MountPath)
 }
 

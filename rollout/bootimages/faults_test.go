@@ -3,6 +3,7 @@ package bootimages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -173,12 +174,13 @@ func TestAConflictIsNoFailure(t *testing.T) {
 // ownersOf answers from a map, and counts.
 type ownersOf struct {
 	owners map[string]string
+	err    error
 	asked  int
 }
 
 func (o *ownersOf) OwnerOf(_ context.Context, _, image string) (string, error) {
 	o.asked++
-	return o.owners[image], nil
+	return o.owners[image], o.err
 }
 
 func TestUnknownImageOwnerIsAskedAgain(t *testing.T) {
@@ -197,6 +199,50 @@ func TestUnknownImageOwnerIsAskedAgain(t *testing.T) {
 	c.mustReconcile(mapi, set)
 	assert.Equal(t, metrics.BootImageUpToDate, c.update[mapi].ledger.entries()[0].state)
 	assert.Equal(t, 2, cloud.asked)
+}
+
+// fedora is the ConfigMap with a release of Fedora CoreOS's stream stable.
+func fedora(release, ami string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ConfigMapName}, Data: map[string]string{plan.KeyStream: fmt.Sprintf(
+		`{"stream":"stable","architectures":{"x86_64":{"images":{"aws":{"regions":{"us-east-1":{"release":%q,"image":%q}}}}}}}`, release, ami)}}
+}
+
+func TestAMIsFollowEachReleaseWithoutACloud(t *testing.T) {
+	t.Parallel()
+	// Stream, MachineSet and releases are those of a report.
+	set := machineSet(t, "home-x7k2p-worker-us-east-1a", "worker")
+	require.NoError(t, unstructured.SetNestedMap(set.Object, map[string]any{
+		"kind": "AWSMachineProviderConfig", "ami": map[string]any{"id": "ami-0aaaaaaaaaaaaaaa1"}, "placement": map[string]any{"region": "us-east-1"},
+	}, providerSpec...))
+	c := newCluster(t, set)
+	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	c.edit(pool, func() { pool.Annotations = nil })
+	require.NoError(t, c.Update(t.Context(), fedora("44.20260601.3.0", "ami-0aaaaaaaaaaaaaaa1")))
+	c.mustReconcile(mapi, set)
+	for _, release := range []string{"44.20260701.3.0", "44.20260801.3.0"} {
+		ami := "ami-0aaaaaaaaaa" + release[3:9]
+		c.restart()
+		c.clock.SetTime(c.clock.Now().Add(time.Hour))
+		require.NoError(t, c.Update(t.Context(), fedora(release, ami)))
+		c.world.invalidate()
+		c.mustReconcile(mapi, set)
+		is, _, _ := unstructured.NestedString(c.get(set).Object, append(slices.Clone(providerSpec), "ami", "id")...)
+		assert.Equal(t, ami, is)
+		assert.Equal(t, metrics.BootImageUpToDate, c.update[mapi].ledger.entries()[0].state)
+	}
+	assert.Len(t, c.history(machines, set.GetName()+"-machineset").Status.Details, 3)
+}
+
+func TestCredentialsThatCannotBeUsedAreNamed(t *testing.T) {
+	t.Parallel()
+	set := machineSet(t, "a", "worker")
+	require.NoError(t, unstructured.SetNestedMap(set.Object, map[string]any{
+		"kind": "AWSMachineProviderConfig", "ami": map[string]any{"id": "ami-0123456789abcdef0"}, "placement": map[string]any{"region": "us-east-1"},
+	}, providerSpec...))
+	c := newCluster(t, set)
+	c.update[mapi].owners.ask = &ownersOf{err: fault.NewTerminal("NoCredentials", errors.New("AWS refuses role \"r\""))}
+	assert.Equal(t, recheck, c.mustReconcile(mapi, set).RequeueAfter)
+	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), `the owner of AMI ami-0123456789abcdef0 is not known: AWS refuses role "r"`)
 }
 
 func TestWatchFilters(t *testing.T) {

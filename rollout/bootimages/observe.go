@@ -148,21 +148,24 @@ type owned struct {
 
 // of asks once for each image: images do not change hands. What the cloud does not say is asked
 // again, since someone may let it.
-func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
+func (b *owned) of(ctx context.Context, q plan.Question) (plan.Owner, error) {
 	if b.ask == nil {
-		return "", nil
+		return plan.Owner{Unknown: "no cloud can be asked"}, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if owner, isKnown := b.known[q]; isKnown {
-		return owner, nil
+		return plan.Owner{Account: owner}, nil
 	}
 	owner, err := b.ask.OwnerOf(ctx, q.Region, q.Image)
-	if err != nil {
-		return "", fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("finding the owner of image %q in region %q: %w", q.Image, q.Region, err))
+	switch {
+	case fault.IsTerminal(err):
+		return plan.Owner{Unknown: fault.Message(err)}, nil
+	case err != nil:
+		return plan.Owner{}, fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("finding the owner of image %q in region %q: %w", q.Image, q.Region, err))
+	case owner == "":
+		return plan.Owner{Unknown: fmt.Sprintf("region %q has no such image", q.Region)}, nil
 	}
-	if owner != "" {
-		b.known[q] = owner
-	}
-	return owner, nil
+	b.known[q] = owner
+	return plan.Owner{Account: owner}, nil
 }

@@ -30,7 +30,7 @@ const FieldManager = "layerwright-boot-images"
 // ImageOwners finds out whose an image of a cloud is.
 type ImageOwners interface {
 	// OwnerOf is the account that an image in a region belongs to; empty where the cloud does not
-	// say.
+	// say. An error is Terminal where it can't be asked until a person has corrected something.
 	OwnerOf(ctx context.Context, region, image string) (string, error)
 }
 
@@ -211,7 +211,7 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 func (u *updater) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Resource: s.resource.plan, Images: s.facts.images, Stream: s.facts.streamOf(s.resource),
-		Architecture: s.facts.architecture, Region: s.facts.region, Owners: map[plan.Question]string{}, Now: u.clock.Now(),
+		Architecture: s.facts.architecture, Region: s.facts.region, Owners: map[plan.Question]plan.Owner{}, Now: u.clock.Now(),
 		CanUpload: u.options.Importer != nil && !u.kind.isClusterAPI(),
 	}
 	if s.history != nil {
@@ -243,6 +243,11 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 	if s.history != nil {
 		if last := len(s.history.Status.Details) - 1; last > 0 && s.history.Status.Details[last].Image == s.decision.Wanted.ID && s.decision.Reason != plan.ReasonPinned {
 			u.ledger.recordUpdate(name, s.resource.id, s.history.Status.Details[last].UpdateTime.Time)
+		}
+	}
+	if s.decision.IsFirst {
+		if err := u.record(ctx, s); err != nil {
+			return err
 		}
 	}
 	if s.decision.Action != plan.ActionUpdate {
@@ -311,7 +316,7 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 	}
 	for i := range all.Items {
 		details := all.Items[i].Status.Details
-		if len(details) == 0 {
+		if len(details) < 2 { //nolint:mnd // the first entry is no update
 			continue
 		}
 		last := &details[len(details)-1]

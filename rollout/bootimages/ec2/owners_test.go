@@ -19,8 +19,8 @@ func TestOwnerOf(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: Credentials.Namespace, Name: Credentials.Name},
 		Data:       map[string][]byte{"aws_access_key_id": []byte("AKIDEXAMPLE"), "aws_secret_access_key": []byte("hunter2")},
 	}
-	role := keys.DeepCopy()
-	role.Data = map[string][]byte{"credentials": []byte("role_arn = x")}
+	empty := keys.DeepCopy()
+	empty.Data = nil
 	const found = `<DescribeImagesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><imagesSet><item><imageId>ami-1</imageId>` +
 		`<imageOwnerId>531415883065</imageOwnerId></item></imagesSet></DescribeImagesResponse>`
 	for name, tt := range map[string]struct {
@@ -35,8 +35,8 @@ func TestOwnerOf(t *testing.T) {
 		"an image that never was":  {keys, http.StatusBadRequest, `<Response><Errors><Error><Code>InvalidAMIID.NotFound</Code></Error></Errors></Response>`, "", ""},
 		"keys that are refused":    {keys, http.StatusUnauthorized, `<Response><Errors><Error><Code>AuthFailure</Code></Error></Errors></Response>`, "", "EC2 answers 401 AuthFailure"},
 		"an answer that is no XML": {keys, http.StatusOK, "<", "", "reading the answer of EC2"},
-		"a role instead of keys":   {role, 0, "", "", ""},
-		"no secret":                {nil, 0, "", "", ""},
+		"no keys":                  {empty, 0, "", "", `secret "openshift-machine-api/aws-cloud-credentials" has neither aws_access_key_id and aws_secret_access_key nor role_arn`},
+		"no secret":                {nil, 0, "", "", `secret "openshift-machine-api/aws-cloud-credentials", with the credentials for EC2, cannot be read (NotFound)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +56,7 @@ func TestOwnerOf(t *testing.T) {
 				objects = append(objects, tt.secret.DeepCopy())
 			}
 			o := New(fake.NewClientBuilder().WithObjects(objects...).Build(), server.Client())
-			o.endpoint = func(string) string { return server.URL }
+			o.endpoint = func(string, string) string { return server.URL }
 			got, err := o.OwnerOf(t.Context(), "us-east-1", "ami-1")
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
@@ -68,8 +68,8 @@ func TestOwnerOf(t *testing.T) {
 			assert.Equal(t, tt.status != 0, asked == 1)
 		})
 	}
-	assert.Equal(t, "https://ec2.eu-west-1.amazonaws.com/", endpointOf("eu-west-1"))
-	assert.Equal(t, "https://ec2.cn-north-1.amazonaws.com.cn/", endpointOf("cn-north-1"))
+	assert.Equal(t, "https://ec2.eu-west-1.amazonaws.com/", endpointOf("ec2", "eu-west-1"))
+	assert.Equal(t, "https://sts.cn-north-1.amazonaws.com.cn/", endpointOf("sts", "cn-north-1"))
 	got, err := New(nil, nil).OwnerOf(t.Context(), "evil.example.com/", "ami-1")
 	require.NoError(t, err)
 	assert.Empty(t, got, "no one is asked at a place that a specification makes up")

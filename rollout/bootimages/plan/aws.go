@@ -2,14 +2,18 @@ package plan
 
 import (
 	"regexp"
+	"slices"
 
 	"github.com/coreos/stream-metadata-go/stream"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
 
-// Accounts that AMIs of RHEL CoreOS belong to.
+// Accounts that AMIs belong to.
 const (
-	// awsOwner publishes those that streams name.
-	awsOwner = "531415883065"
+	// awsRHCOS and awsFCOS publish those that streams of RHEL CoreOS and of Fedora CoreOS name.
+	awsRHCOS = "531415883065"
+	awsFCOS  = "125523088429"
 	// awsMarketplace sells those of the marketplace, which streams do not name.
 	awsMarketplace = "679593333241"
 )
@@ -51,7 +55,7 @@ func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	if !amiID.MatchString(found.Image) {
 		return Image{}, failed(ReasonInvalidMetadata, "the stream's AMI %q in region %q is not a valid AMI ID", found.Image, region)
 	}
-	if !isPublished(q.in.Images, current) {
+	if !isPublished(q.in.Images, current) && !isRecorded(q.in.History, current) {
 		if problem := a.checkOwner(Question{region, current}, q); problem != nil {
 			return Image{}, problem
 		}
@@ -59,20 +63,20 @@ func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	return Image{ID: found.Image, Version: found.Release}, nil
 }
 
-// checkOwner returns a Problem for an AMI that no stream names, unless it has the owner of the
-// streams' AMIs.
+// checkOwner returns a Problem for an AMI that no stream names, unless it has an owner of streams'
+// AMIs.
 func (aws) checkOwner(question Question, q *query) *Problem {
-	switch owner, isKnown := q.in.Owners[question]; {
-	case !isKnown:
+	switch owner, isAnswered := q.in.Owners[question]; {
+	case !isAnswered:
 		return &Problem{Reason: ReasonUnknownImageOwner, Message: "the owner of AMI " + question.Image + " is not known", question: &question}
-	case owner == awsOwner:
+	case owner.Account == awsRHCOS || owner.Account == awsFCOS:
 		return nil
-	case owner == awsMarketplace:
+	case owner.Account == awsMarketplace:
 		return skip(ReasonMarketplaceImage, "AMI %s is from the marketplace, and the streams have no marketplace AMI", question.Image)
-	case owner == "":
-		return skip(ReasonUnknownImageOwner, "no cloud client is configured to find the owner of AMI %s", question.Image)
+	case owner.Account == "":
+		return skip(ReasonUnknownImageOwner, "the owner of AMI %s is not known: %s", question.Image, owner.Unknown)
 	default:
-		return skip(ReasonUnknownImageOwner, "AMI %s belongs to account %s", question.Image, owner)
+		return skip(ReasonUnknownImageOwner, "AMI %s belongs to account %s, which publishes no boot images", question.Image, owner.Account)
 	}
 }
 
@@ -103,4 +107,10 @@ func isPublished(images *BootImages, ami string) bool {
 		}
 	}
 	return false
+}
+
+// isRecorded reports whether a resource was given an AMI, or was allowed to be given another in its
+// place: that was the stream's once, also where no one can say whose it is now.
+func isRecorded(history []mcfgv1alpha1.BootImageHistoryDetail, ami string) bool {
+	return slices.ContainsFunc(history, func(entry mcfgv1alpha1.BootImageHistoryDetail) bool { return entry.Image == ami })
 }

@@ -132,6 +132,8 @@ func (d *Decision) chooseStream(in *Input) *Problem {
 // finish makes the specification with the wanted image.
 func (d *Decision) finish(p *provider, in *Input) *Problem {
 	if d.Current == d.Wanted.ID {
+		_, isAMI := p.kind.(aws) // whose name says nothing about where it comes from
+		d.IsFirst = isAMI && len(in.History) == 0
 		return nil
 	}
 	if isFight(in.History, d.Wanted.ID, in.Now) {
@@ -201,6 +203,9 @@ type Decision struct {
 	Current, CurrentVersion string
 	// Wanted is the image that it should have.
 	Wanted Image
+	// IsFirst reports whether the history has to say that the resource has the stream's image: when
+	// the stream has another one, nothing else will.
+	IsFirst bool
 	// Spec is the provider specification with the wanted image, for ActionUpdate.
 	Spec Spec
 	// Fields is where the image is in the specification.

@@ -48,7 +48,8 @@ func isFight(history []mcfgv1alpha1.BootImageHistoryDetail, image string, now ti
 }
 
 // Record is the history after an update to an image of a version of the ConfigMap. The first entry
-// is the image that was there before, so that there is a way back.
+// is the image that was there before, so that there is a way back; for Decision.IsFirst the only
+// one.
 func Record(
 	history []mcfgv1alpha1.BootImageHistoryDetail, d *Decision, configMap int64, now metav1.Time,
 ) []mcfgv1alpha1.BootImageHistoryDetail {
@@ -59,6 +60,9 @@ func Record(
 			version = UnknownVersion
 		}
 		out = append(out, mcfgv1alpha1.BootImageHistoryDetail{UpdateTime: now, BootImageVersion: version, Image: d.Current})
+	}
+	if d.IsFirst {
+		return out
 	}
 	if d.Reason == ReasonPinned { // it is from the history itself
 		configMap = 0

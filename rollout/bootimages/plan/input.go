@@ -18,8 +18,8 @@ type Input struct {
 	Architecture string
 	// Region is the one of the cluster's nodes; empty where there are several, or none says it.
 	Region string
-	// Owners are the answers to questions so far: the account that an image belongs to.
-	Owners map[Question]string
+	// Owners are the answers to questions so far.
+	Owners map[Question]Owner
 	// History are the images that the resource was given, the newest last.
 	History []mcfgv1alpha1.BootImageHistoryDetail
 	// Now is the time.

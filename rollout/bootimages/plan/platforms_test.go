@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
 
 // Provider specifications as installers write them, with more than the image in them.
@@ -35,8 +37,8 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 		spec, on9, on10 string
 		owner           string
 	}{
-		"AWSMachineProviderConfig": {spec: awsMachine, on9: "ami-000000069", on10: "ami-0000000610", owner: awsOwner},
-		"AWSMachineTemplate":       {spec: `{"ami":{"id":"ami-0123456789abcdef0"},"instanceType":"x"}`, on9: "ami-000000069", on10: "ami-0000000610", owner: awsOwner},
+		"AWSMachineProviderConfig": {spec: awsMachine, on9: "ami-000000069", on10: "ami-0000000610", owner: awsRHCOS},
+		"AWSMachineTemplate":       {spec: `{"ami":{"id":"ami-0123456789abcdef0"},"instanceType":"x"}`, on9: "ami-000000069", on10: "ami-0000000610", owner: awsRHCOS},
 		"GCPMachineProviderSpec":   {spec: gcpMachine, on9: gcp9, on10: gcp10},
 		"GCPMachineTemplate":       {spec: `{"image":"projects/rhcos-cloud/global/images/rhcos-1","instanceType":"n1"}`, on9: gcp9, on10: gcp10},
 		"AzureMachineProviderSpec": {spec: azureInstalled, on9: "azureopenshift:aro4:aro4:9.0.1", on10: "azureopenshift:aro4:aro4:10.0.1"},
@@ -71,7 +73,7 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 				if tt.owner != "" {
 					asked := Decide(in)
 					require.Equal(t, ActionAsk, asked.Action, asked)
-					in.Owners = map[Question]string{asked.Question: tt.owner}
+					in.Owners = map[Question]Owner{asked.Question: {Account: tt.owner}}
 				}
 				before := runtime.DeepCopyJSON(in.Resource.ProviderSpec)
 				d := Decide(in)
@@ -227,7 +229,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 
 func owner(account string) func(*Input) {
 	return func(in *Input) {
-		in.Owners = map[Question]string{{Region: "us-east-1", Image: "ami-0123456789abcdef0"}: account}
+		in.Owners = map[Question]Owner{{Region: "us-east-1", Image: "ami-0123456789abcdef0"}: {Account: account, Unknown: "no one can be asked"}}
 	}
 }
 
@@ -250,6 +252,47 @@ func TestTheArchitectureDecides(t *testing.T) {
 	in.Architecture = ""
 	architecture("arm64")(&in)
 	assert.Equal(t, "projects/rhcos-cloud/global/images/rhcos-9-x-gcp-aarch64", Decide(in).Wanted.ID)
+}
+
+func TestAnAMIOfAPublisherIsUpdated(t *testing.T) {
+	t.Parallel()
+	const had = "ami-0123456789abcdef0"
+	for name, change := range map[string]func(*Input){
+		"of Red Hat's account":       owner(awsRHCOS),
+		"of Fedora CoreOS's account": owner(awsFCOS),
+		"that the resource was given before, and no one can be asked": func(in *Input) {
+			owner("")(in)
+			in.History = []mcfgv1alpha1.BootImageHistoryDetail{{Image: "ami-00000001"}, {Image: had}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input(t, "AWSMachineProviderConfig", awsMachine)
+			change(&in)
+			d := Decide(in)
+			require.Equal(t, ActionUpdate, d.Action, d)
+			assert.False(t, d.IsFirst)
+		})
+	}
+	in := input(t, "AWSMachineProviderConfig", awsMachine)
+	in.Owners = map[Question]Owner{{Region: "us-east-1", Image: had}: {Unknown: "the secret has no keys"}}
+	assert.Equal(t, "the owner of AMI "+had+" is not known: the secret has no keys", Decide(in).Message)
+}
+
+func TestTheFirstAMIIsRemembered(t *testing.T) {
+	t.Parallel()
+	in := input(t, "AWSMachineProviderConfig", strings.Replace(awsMachine, "ami-0123456789abcdef0", "ami-000000069", 1))
+	d := Decide(in)
+	require.Equal(t, ActionNone, d.Action, d)
+	require.True(t, d.IsFirst)
+	in.History = Record(nil, &d, 7, at(t0))
+	assert.Equal(t, []mcfgv1alpha1.BootImageHistoryDetail{{UpdateTime: at(t0), BootImageVersion: release9, Image: "ami-000000069"}}, in.History)
+	assert.False(t, Decide(in).IsFirst)
+	in.Stream = "rhel-10"
+	assert.Equal(t, ActionUpdate, Decide(in).Action)
+	other := input(t, "GCPMachineProviderSpec", strings.Replace(gcpMachine, "rhcos-415-92-202311241643-0-gcp-x86-64", "rhcos-9-x-gcp-x86-64", 1))
+	require.Equal(t, ActionNone, Decide(other).Action)
+	assert.False(t, Decide(other).IsFirst, "its name says whose it is")
 }
 
 func TestAzureKeepsTheGenerationOfHyperV(t *testing.T) {

@@ -114,7 +114,7 @@ func (c *chance) input(t *testing.T, kind string, spec Spec) Input {
 	t.Helper()
 	in := Input{
 		Stream: c.one("rhel-9", "rhel9-coreos", "rhel-10", "rhel-10", "rhel-11", "").(string), Architecture: c.one("amd64", "amd64", "arm64", "ppc64le", "riscv64", "").(string),
-		Region: c.one("us-east-1", "eu-west-1", "mars-1", "").(string), Now: t0, CanUpload: c.IntN(4) > 0, Owners: map[Question]string{},
+		Region: c.one("us-east-1", "eu-west-1", "mars-1", "").(string), Now: t0, CanUpload: c.IntN(4) > 0, Owners: map[Question]Owner{},
 		Resource: Resource{
 			Labels: map[string]string{labelInfra: c.one("lab-x7", "lab-x7", "", "x").(string)}, ProviderKind: kind, ProviderSpec: spec,
 			Annotations: map[string]string{}, IsOwned: c.IntN(20) == 0, IsElsewhere: c.IntN(20) == 0,
@@ -162,7 +162,7 @@ func (c *chance) check(t *testing.T, kind string, spec Spec, seed uint64) Action
 	d := Decide(in)
 	if d.Action == ActionAsk {
 		require.NotEmpty(t, d.Question)
-		in.Owners[d.Question] = c.one(awsOwner, awsOwner, awsMarketplace, "", "1").(string)
+		in.Owners[d.Question] = Owner{Account: c.one(awsRHCOS, awsFCOS, awsMarketplace, "", "1").(string)}
 		d = Decide(in)
 		require.NotEqual(t, ActionAsk, d.Action, "nothing is asked twice")
 	}

@@ -60,6 +60,9 @@ func failed(reason, format string, args ...any) *Problem {
 // Question is what only a cloud knows: whose an image is.
 type Question struct{ Region, Image string }
 
+// Owner is the account that an image belongs to or, where that is empty, why no one can say.
+type Owner struct{ Account, Unknown string }
+
 // Image is a boot image.
 type Image struct {
 	// ID is how the platform names it.
