@@ -404,7 +404,7 @@ func thePlatforms(t *testing.T, c *control) {
 		},
 		"vsphere": {
 			`"kind":"VSphereMachineProviderSpec","template":"/dc/vm/lab/lab-x7-rhcos","workspace":{"server":"vc"},"numCPUs":4`,
-			"/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1", "/dc/vm/lab/lab-x7-rhcos-10.1.20250901-0",
+			"/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1-9b42ecb6", "/dc/vm/lab/lab-x7-rhcos-10.1.20250901-0-9b42ecb6", // of its datastore
 			[]string{"template"},
 		},
 		"baremetal": {

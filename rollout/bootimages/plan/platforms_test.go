@@ -30,6 +30,7 @@ const (
 func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 	t.Parallel()
 	gcp9, gcp10 := "projects/rhcos-cloud/global/images/rhcos-9-x-gcp-x86-64", "projects/rhcos-cloud/global/images/rhcos-10-x-gcp-x86-64"
+	place := storeOf(spec(t, fmt.Sprintf(vsphereMachine, "x")))
 	metal := "https://mirror.example.com/rhcos-%s-openstack.x86_64.qcow2.gz#sha256=%064d"
 	paid := fmt.Sprintf(azureMarketplace, "redhat", "rh-ocp-worker", "rh-ocp-worker-gen1", "MarketplaceWithPlan")
 	emea := fmt.Sprintf(azureMarketplace, "redhat-limited", "rh-oke-worker", "rh-oke-worker", "MarketplaceWithPlan")
@@ -53,9 +54,12 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 			on9:  "azureopenshift:aro4:aro4-gen1:9.0.1", on10: "azureopenshift:aro4:aro4-gen1:10.0.1",
 		},
 		"VSphereMachineProviderSpec": {
-			spec: fmt.Sprintf(vsphereMachine, "/dc/vm/lab/lab-x7-rhcos"), on9: "/dc/vm/lab/lab-x7-rhcos-" + release9, on10: "/dc/vm/lab/lab-x7-rhcos-" + release10,
+			spec: fmt.Sprintf(vsphereMachine, "/dc/vm/lab/lab-x7-rhcos"), on9: "/dc/vm/lab/lab-x7-rhcos-" + release9 + "-" + place,
+			on10: "/dc/vm/lab/lab-x7-rhcos-" + release10 + "-" + place,
 		},
-		"VSphereMachineTemplate": {spec: `{"template":"lab-x7-rhcos-us"}`, on9: "lab-x7-rhcos-" + release9, on10: "lab-x7-rhcos-" + release10},
+		"VSphereMachineTemplate": {
+			spec: `{"template":"lab-x7-rhcos-us"}`, on9: "lab-x7-rhcos-" + release9 + "-" + storeOf(nil), on10: "lab-x7-rhcos-" + release10 + "-" + storeOf(nil),
+		},
 		"BareMetalMachineProviderSpec": {
 			spec: fmt.Sprintf(metalMachine, "mirror.example.com"), on9: fmt.Sprintf(metal, release9, 9), on10: fmt.Sprintf(metal, release10, 10),
 		},
@@ -293,6 +297,27 @@ func TestTheFirstAMIIsRemembered(t *testing.T) {
 	other := input(t, "GCPMachineProviderSpec", strings.Replace(gcpMachine, "rhcos-415-92-202311241643-0-gcp-x86-64", "rhcos-9-x-gcp-x86-64", 1))
 	require.Equal(t, ActionNone, Decide(other).Action)
 	assert.False(t, Decide(other).IsFirst, "its name says whose it is")
+}
+
+func TestEachDatastoreHasATemplateOfItsOwn(t *testing.T) {
+	t.Parallel()
+	wanted := func(server, center, store string) string {
+		in := input(t, "VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "lab-x7-rhcos-us-east-1a"))
+		in.Resource.ProviderSpec["workspace"] = map[string]any{"server": server, "datacenter": center, "datastore": store, "folder": "/dc/vm/lab"}
+		d := Decide(in)
+		require.Equal(t, ActionUpdate, d.Action, d)
+		return d.Wanted.ID
+	}
+	seen := map[string]string{}
+	for name, id := range map[string]string{
+		"one": wanted("vc", "dc1", "ds1"), "a datastore": wanted("vc", "dc1", "ds2"), "a center": wanted("vc", "dc2", "ds1"), "a server": wanted("vc2", "dc1", "ds1"),
+	} {
+		assert.Empty(t, seen[id], "%s and another have one template", name)
+		seen[id] = name
+		assert.Equal(t, release9, versionInName(id))
+		assert.LessOrEqual(t, len(id), 80, "the longest name of vSphere")
+	}
+	assert.Equal(t, wanted("vc", "dc1", "ds1"), wanted("vc", "dc1", "ds1"), "failure domains of one datastore share it")
 }
 
 func TestAzureKeepsTheGenerationOfHyperV(t *testing.T) {

@@ -213,7 +213,7 @@ func (c *chance) requireRightImage(t *testing.T, in *Input, d *Decision) {
 	disk := stream.Artifacts["openstack"].Formats["qcow2.gz"].Disk
 	right := map[string]string{
 		"AWS": stream.Images.Aws.Regions[region].Image, "GCP": gcpID(stream.Images.Gcp), "BareMetal": disk.Location + "#sha256=" + disk.Sha256,
-		"VSphere": path.Join(path.Dir(d.Current), "lab-x7-rhcos-"+release),
+		"VSphere": path.Join(path.Dir(d.Current), "lab-x7-rhcos-"+release+"-"+storeOf(in.Resource.ProviderSpec)),
 	}[d.Platform]
 	if d.Platform == "Azure" {
 		require.NotEmpty(t, azureVersionIn(&stream, d.Wanted.ID))

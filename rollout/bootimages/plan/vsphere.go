@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"path"
 	"strings"
 
@@ -31,8 +33,17 @@ func (vsphere) wanted(s Spec, current string, q *query) (Image, *Problem) {
 		return Image{}, failed(ReasonInvalidMetadata, "the stream's image of vSphere has no location or no checksum")
 	}
 	return Image{
-		ID: current[:len(current)-len(path.Base(current))] + infra + "-rhcos-" + release, Version: release, Upload: &Upload{ova.Location, ova.Sha256},
+		ID:      current[:len(current)-len(path.Base(current))] + infra + "-rhcos-" + release + "-" + storeOf(s),
+		Version: release, Upload: &Upload{ova.Location, ova.Sha256},
 	}, nil
+}
+
+// storeOf tells datastores apart in names: machines of one failure domain may not reach a template
+// that lies in the datastore of another.
+func storeOf(s Spec) string {
+	const shown = 8
+	sum := sha256.Sum256([]byte(strings.Join([]string{text(s, "workspace", "server"), text(s, "workspace", "datacenter"), text(s, "workspace", "datastore")}, "\n")))
+	return hex.EncodeToString(sum[:])[:shown]
 }
 
 func (vsphere) set(s Spec, image string) *Problem {
