@@ -298,7 +298,7 @@ func TestOnAControlPlane(t *testing.T) {
 		c.create(template)
 		c.create(o)
 		c.eventually(func(t *assert.CollectT) {
-			assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateProgressing"), "MachineDeployment clusters/md: another resource is updated first")
+			assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateProgressing"), "MachineDeployment clusters/md: MachineSet openshift-machine-api/nine is updated first")
 		})
 		machine := machineOf(t, "nine-1", "nine", time.Now())
 		c.withStatus(machine)

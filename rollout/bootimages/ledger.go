@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/bootimages/plan"
 )
 
@@ -22,6 +23,11 @@ type outcome struct {
 	version string
 	// since is when it began to fail.
 	since time.Time
+}
+
+// isTrouble reports whether what should have been done could not be.
+func (o *outcome) isTrouble() bool {
+	return o.state == metrics.BootImageFailed || o.reason == status.ReasonRetrying
 }
 
 // ledger has the outcomes of all resources, and the waves of their updates.
@@ -105,7 +111,7 @@ func (l *ledger) Scrape() []metrics.BootImage {
 func wave(d *plan.Decision) string { return d.Platform + " " + d.Stream + " " + d.Wanted.Version }
 
 // recordUpdate records that a resource was given a boot image, as its history says. The first one
-// is the canary.
+// is the canary, whichever was elected.
 func (l *ledger) recordUpdate(name string, of id, when time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,34 +120,44 @@ func (l *ledger) recordUpdate(name string, of id, when time.Time) {
 		w = &plan.Wave{}
 		l.waves[name] = w
 	}
-	if w.First == "" || when.Before(w.Since) {
+	if w.Since.IsZero() || when.Before(w.Since) {
 		w.First, w.Since = of.String(), when
 	}
 }
 
-// hasBegun reports whether a wave has begun.
+// hasBegun reports whether a wave has a canary.
 func (l *ledger) hasBegun(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.waves[name]
-	return w != nil && w.First != ""
+	return l.waves[name] != nil
 }
 
-// admit returns how long a resource waits before its update; 0 is now. The first one becomes the
-// canary of its wave; those that wait are noted.
-func (l *ledger) admit(name string, of id, now time.Time, soak time.Duration) time.Duration {
+// elect makes a resource the canary of a wave, unless it has one. It reports whether it has none.
+func (l *ledger) elect(name, first string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waves[name] != nil {
+		return false
+	}
+	l.waves[name] = &plan.Wave{First: first}
+	return true
+}
+
+// admit returns how long a resource waits before its update, and for which one; 0 is now. Of a wave
+// without canary it becomes that. Those that wait are noted.
+func (l *ledger) admit(name string, of id, now time.Time, soak time.Duration) (first string, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waves[name]
-	if w == nil || w.First == "" {
-		l.waves[name] = &plan.Wave{First: of.String(), Since: now}
-		return 0
+	if w == nil {
+		w = &plan.Wave{First: of.String()}
+		l.waves[name] = w
 	}
-	wait := w.Wait(of.String(), now, soak)
+	wait = w.Wait(of.String(), now, soak)
 	if wait > 0 && !slices.Contains(l.waiting[name], of) {
 		l.waiting[name] = append(l.waiting[name], of)
 	}
-	return wait
+	return w.First, wait
 }
 
 // isCanary reports whether machines of a resource prove that the boot image of a wave works, and
@@ -150,7 +166,7 @@ func (l *ledger) isCanary(name string, of id) (since time.Time, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waves[name]
-	if w == nil || w.First != of.String() || w.IsProven {
+	if w == nil || w.First != of.String() || w.Since.IsZero() || w.IsProven {
 		return time.Time{}, false
 	}
 	return w.Since, true
@@ -168,11 +184,19 @@ func (l *ledger) markProven(name string) []id {
 	return waited
 }
 
-// dropCanary makes another resource the canary, since this one could not be updated.
-func (l *ledger) dropCanary(name string, of id) {
+// resign takes a resource that has not been updated out of the waves that it is the canary of, but
+// for the one it still wants, and returns those that waited for it.
+func (l *ledger) resign(of id, wanted string) []id {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.waves[name]; w != nil && w.First == of.String() {
+	var waited []id
+	for name, w := range l.waves {
+		if name == wanted || w.First != of.String() || !w.Since.IsZero() {
+			continue
+		}
 		delete(l.waves, name)
+		waited = append(waited, l.waiting[name]...)
+		delete(l.waiting, name)
 	}
+	return waited
 }

@@ -9,7 +9,6 @@ import (
 	openshiftv1 "github.com/openshift/api/operator/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,6 +100,7 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	err := u.cache.Get(ctx, req.NamespacedName, o)
 	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
 		u.ledger.forget(of)
+		u.wakeUp(ctx, u.ledger.resign(of, ""))
 		after, err := u.collect(ctx, req.Namespace)
 		return ctrl.Result{RequeueAfter: after}, err
 	}
@@ -119,6 +119,7 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	}
 	before, _ := u.ledger.of(of)
 	u.ledger.record(of, is)
+	u.resign(ctx, s, &is)
 	if is.state == metrics.BootImageFailed && (before.state != is.state || before.message != is.message) {
 		u.events.Publish(o, events.BootImageFailed(is.reason, is.message))
 	}
@@ -262,83 +263,19 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 	// The record comes first: an update that no one knows of can't be undone, while a record too
 	// many only counts as one try.
 	if err := u.record(ctx, s); err != nil {
-		u.ledger.dropCanary(name, s.resource.id)
 		return err
 	}
 	if err := u.write(ctx, s, true, wantsManaged); err != nil {
-		u.ledger.dropCanary(name, s.resource.id)
 		return fault.Join(err, u.unrecord(ctx, s))
+	}
+	if s.decision.Reason != plan.ReasonPinned {
+		u.ledger.recordUpdate(name, s.resource.id, u.clock.Now())
 	}
 	u.options.Metrics.Updated(u.kind.name, s.decision.Platform)
 	u.events.Publish(s.resource.object, events.BootImageUpdated(s.decision.Current, s.decision.Wanted.ID, s.decision.Wanted.Version))
 	ctrl.LoggerFrom(ctx).Info("Boot image updated", "resource", s.resource.id.String(), "from", s.decision.Current, "to", s.decision.Wanted.ID, "stream", s.decision.Stream)
 	s.decision.CurrentVersion = s.decision.Wanted.Version
 	s.decision.Action = plan.ActionNone
-	return nil
-}
-
-// awaitSlot reports whether the resource may be updated: the canary has shown that the boot image
-// works, or this is the canary, and where the platform needs one, there is a template of it.
-func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, error) {
-	if s.decision.Reason != plan.ReasonPinned {
-		if err := u.recall(ctx, s, wave); err != nil {
-			return false, err
-		}
-		if wait := u.ledger.admit(wave, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
-			s.wait, s.waitUntil = "another resource is updated first, and a machine of it has not joined the cluster yet", wait
-			return false, nil
-		}
-	}
-	if s.decision.Wanted.Upload == nil {
-		return true, nil
-	}
-	of := s.resource.id
-	isImported, err := u.imports.ensure(ctx, s.resource, s.decision.Wanted, func(ctx context.Context) { u.wakeUp(ctx, []id{of}) })
-	switch {
-	case err != nil:
-		u.ledger.dropCanary(wave, of)
-		return false, fmt.Errorf("importing boot image %s: %w", s.decision.Wanted.Version, err)
-	case !isImported:
-		s.wait, s.waitUntil = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform), recheck
-	}
-	return isImported, nil
-}
-
-// recall learns from the histories which resources were given a boot image before: after a restart
-// nothing else says which one is the canary.
-func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
-	if u.ledger.hasBegun(wave) {
-		return nil
-	}
-	var all mcfgv1alpha1.BootImageHistoryList
-	if err := u.cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing BootImageHistories: %w", err)
-	}
-	for i := range all.Items {
-		details := all.Items[i].Status.Details
-		if len(details) < 2 { //nolint:mnd // the first entry is no update
-			continue
-		}
-		last := &details[len(details)-1]
-		if last.Stream != s.decision.Stream || last.BootImageVersion != s.decision.Wanted.Version {
-			continue
-		}
-		about := &all.Items[i].Spec.MachineResourceReference
-		for _, k := range u.kinds {
-			if k.groupKind.Group != about.APIGroup || k.groupKind.Kind != about.Resource || k.version == "" {
-				continue
-			}
-			of := id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}
-			o := k.newObject()
-			err := u.cache.Get(ctx, of.NamespacedName, o)
-			if client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("reading %s: %w", of, err)
-			}
-			if plan.Platform(read(k, o).plan.ProviderKind) == s.decision.Platform { // the version is the same on others
-				u.ledger.recordUpdate(wave, of, last.UpdateTime.Time)
-			}
-		}
-	}
 	return nil
 }
 
@@ -382,22 +319,6 @@ func (u *updater) wakeUp(ctx context.Context, all []id) {
 			return
 		}
 	}
-}
-
-// watchCanary looks whether a machine has joined that the canary of a wave made since it was
-// updated, and lets the others go on then.
-func (u *updater) watchCanary(ctx context.Context, s *scope) error {
-	name := wave(&s.decision)
-	since, is := u.ledger.isCanary(name, s.resource.id)
-	if !is {
-		return nil
-	}
-	joined, err := u.hasJoined(ctx, s.resource, since)
-	if err != nil || !joined {
-		return err
-	}
-	u.wakeUp(ctx, u.ledger.markProven(name))
-	return nil
 }
 
 // second is now as the API stores it.

@@ -213,12 +213,37 @@ func TestUnstable(t *testing.T) {
 func TestTheWaveWaitsForItsCanary(t *testing.T) {
 	t.Parallel()
 	soak := time.Hour
-	w := Wave{}
+	w := Wave{First: "a"}
 	assert.Zero(t, w.Wait("a", t0, soak), "the first goes at once")
+	assert.Equal(t, soak, w.Wait("b", t0, soak), "it has not gone yet")
+	assert.Zero(t, w.Wait("b", t0, 0), "no one is to wait")
 	w = Wave{First: "a", Since: t0}
 	assert.Zero(t, w.Wait("a", t0, soak))
 	assert.Equal(t, 50*time.Minute, w.Wait("b", t0.Add(10*time.Minute), soak))
 	assert.Zero(t, w.Wait("b", t0.Add(2*time.Hour), soak), "a canary that no one scales holds up nothing for ever")
 	w.IsProven = true
 	assert.Zero(t, w.Wait("b", t0, soak))
+}
+
+func TestTheCanaryIsTheSmallestWithMachines(t *testing.T) {
+	t.Parallel()
+	masters, empty := Candidate{"ControlPlaneMachineSet a", 1, true}, Candidate{"MachineSet b", 0, false}
+	large, small, twin := Candidate{"MachineSet c", 9, false}, Candidate{"MachineSet z", 2, false}, Candidate{"MachineSet y", 2, false}
+	for name, tt := range map[string]struct {
+		all  []Candidate
+		want string
+	}{
+		"workers before masters":           {[]Candidate{masters, large}, large.Resource},
+		"the smallest":                     {[]Candidate{masters, large, small}, small.Resource},
+		"the first of the smallest":        {[]Candidate{small, twin, large}, twin.Resource},
+		"one with machines before none":    {[]Candidate{empty, masters}, masters.Resource},
+		"one without machines if all are":  {[]Candidate{empty}, empty.Resource},
+		"no one where no one wants to":     {nil, ""},
+		"one with machines that is larger": {[]Candidate{empty, large}, large.Resource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, Canary(tt.all))
+		})
+	}
 }
