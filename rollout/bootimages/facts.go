@@ -54,8 +54,9 @@ type facts struct {
 	// unstable is why nothing is changed yet.
 	unstable string
 	limits   skew.Limits
-	// architecture and region are those of the nodes; empty where there are several.
-	architecture, region string
+	// architecture and region are those of the nodes, controlPlane is the architecture of its
+	// nodes; empty where there are several.
+	architecture, controlPlane, region string
 	// install is the release that the cluster was installed with; empty where that is not known.
 	install string
 	// installed is the oldest boot image that a node of the control plane was installed from; empty
@@ -127,7 +128,7 @@ func (w *world) gather(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.architecture, f.region, f.installed = at.architecture, cmp.Or(f.region, at.region), at.installed
+	f.architecture, f.controlPlane, f.region, f.installed = at.architecture, at.controlPlane, cmp.Or(f.region, at.region), at.installed
 	if err := w.readImages(ctx, f); err != nil {
 		return nil, err
 	}
@@ -180,18 +181,21 @@ func (w *world) readPools(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// place is the architecture and the region that all nodes have in common, empty where there are
-// several, and the oldest boot image that a node of the control plane was installed from, empty
-// where none says it.
-type place struct{ architecture, region, installed string }
+// place is the architecture and the region that all nodes have in common, and the architecture of
+// those of the control plane, empty where there are several, and the oldest boot image that a node
+// of the control plane was installed from, empty where none says it.
+type place struct{ architecture, controlPlane, region, installed string }
 
 func placeOf(o client.Object) place {
 	labels := o.GetLabels()
-	is := place{labels[corev1.LabelArchStable], labels[corev1.LabelTopologyRegion], ""}
+	is := place{architecture: labels[corev1.LabelArchStable], region: labels[corev1.LabelTopologyRegion]}
 	_, isMaster := labels[nodes.KeyMaster]
 	_, isControlPlane := labels[nodes.KeyControlPlane]
-	if version := o.GetAnnotations()[mcfgv1.AnnotationBootImageVersion]; (isMaster || isControlPlane) && plan.IsRHCOS(version) {
-		is.installed = version
+	if isMaster || isControlPlane {
+		is.controlPlane = is.architecture
+		if version := o.GetAnnotations()[mcfgv1.AnnotationBootImageVersion]; plan.IsRHCOS(version) {
+			is.installed = version
+		}
 	}
 	return is
 }
@@ -202,10 +206,14 @@ func (w *world) readPlace(ctx context.Context) (place, error) {
 	if err := w.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return place{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	common := func(label string) string {
+	all := make([]place, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, placeOf(&list.Items[i]))
+	}
+	common := func(of func(place) string) string {
 		value := ""
-		for i := range list.Items {
-			switch is := list.Items[i].Labels[label]; {
+		for _, each := range all {
+			switch is := of(each); {
 			case is == "" || is == value:
 			case value != "":
 				return ""
@@ -215,13 +223,16 @@ func (w *world) readPlace(ctx context.Context) (place, error) {
 		}
 		return value
 	}
-	is := place{common(corev1.LabelArchStable), common(corev1.LabelTopologyRegion), ""}
-	for i := range list.Items {
-		if found := placeOf(&list.Items[i]).installed; found != "" && is.installed == "" {
-			is.installed = found
-		} else if found != "" {
-			is.installed = skew.Oldest(skew.BootImage{RHCOSVersion: is.installed}, skew.BootImage{RHCOSVersion: found}).RHCOSVersion
+	is := place{
+		architecture: common(func(p place) string { return p.architecture }), controlPlane: common(func(p place) string { return p.controlPlane }),
+		region: common(func(p place) string { return p.region }),
+	}
+	for _, each := range all {
+		if is.installed == "" || each.installed == "" {
+			is.installed = cmp.Or(is.installed, each.installed)
+			continue
 		}
+		is.installed = skew.Oldest(skew.BootImage{RHCOSVersion: is.installed}, skew.BootImage{RHCOSVersion: each.installed}).RHCOSVersion
 	}
 	return is, nil
 }
@@ -311,6 +322,15 @@ func (f *facts) poolOf(r *resource) string {
 		}
 	}
 	return mcfgv1.PoolWorker
+}
+
+// architectureOf is the one of the nodes that the machines of a resource will be beside. Those of
+// the control plane have one also where workers have several.
+func (f *facts) architectureOf(r *resource) string {
+	if f.poolOf(r) == mcfgv1.PoolMaster {
+		return cmp.Or(f.controlPlane, f.architecture)
+	}
+	return f.architecture
 }
 
 // streamOf is the stream of the pool that the machines of a resource will join.

@@ -273,6 +273,39 @@ func TestWatchFilters(t *testing.T) {
 	}
 }
 
+func TestTheControlPlaneHasAnArchitectureOfItsOwn(t *testing.T) {
+	t.Parallel()
+	masters, _, large, _, c := firsts(t)
+	node := func(name, arch string, labels ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelArchStable: arch}}}
+		for _, label := range labels {
+			n.Labels[label] = ""
+		}
+		return n
+	}
+	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	when := c.world.whenNodesDiffer(all)
+	m1 := node("m1", "amd64", "node-role.kubernetes.io/control-plane")
+	for _, n := range []*corev1.Node{node("w1", "arm64"), m1} {
+		require.NoError(t, c.Create(t.Context(), n))
+		require.Len(t, when(t.Context(), n), 1)
+	}
+	require.Empty(t, when(t.Context(), m1), "one more of the same")
+	c.mustReconcile(mapi, large)
+	c.mustReconcile(cpms, masters)
+	reasons := map[string]string{}
+	for _, e := range c.update[mapi].ledger.entries() {
+		reasons[e.id.Name] = e.reason
+	}
+	assert.Equal(t, map[string]string{large.GetName(): plan.ReasonNoArchitecture, masters.GetName(): ""}, reasons)
+
+	m2 := node("m2", "arm64", "node-role.kubernetes.io/master")
+	require.NoError(t, c.Create(t.Context(), m2))
+	require.Len(t, when(t.Context(), m2), 1)
+	c.mustReconcile(cpms, masters)
+	assert.Equal(t, plan.ReasonNoArchitecture, c.update[cpms].ledger.entries()[0].reason)
+}
+
 func TestNodesReportTheInstalledImage(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")

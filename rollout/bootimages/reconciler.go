@@ -212,7 +212,7 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 func (u *updater) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Resource: s.resource.plan, Images: s.facts.images, Stream: s.facts.streamOf(s.resource),
-		Architecture: s.facts.architecture, Region: s.facts.region, Owners: map[plan.Question]plan.Owner{}, Now: u.clock.Now(),
+		Architecture: s.facts.architectureOf(s.resource), Region: s.facts.region, Owners: map[plan.Question]plan.Owner{}, Now: u.clock.Now(),
 		CanUpload: u.options.Importer != nil && !u.kind.isClusterAPI(),
 	}
 	if s.history != nil {

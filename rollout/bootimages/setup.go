@@ -216,7 +216,8 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
 	var seen place
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
-		if is := placeOf(o); is.installed == "" && is.architecture == seen.architecture && is.region == seen.region {
+		is := placeOf(o)
+		if is.installed == "" && is.architecture == seen.architecture && is.region == seen.region && (is.controlPlane == "" || is.controlPlane == seen.controlPlane) {
 			return nil // one more of the same
 		}
 		now, err := w.readPlace(ctx)

@@ -13,8 +13,8 @@ type Input struct {
 	Images *BootImages
 	// Stream is that of the pool that the machines will join; empty where that is not known.
 	Stream string
-	// Architecture is the one of the cluster's nodes, as Kubernetes names it; empty where there are
-	// several.
+	// Architecture is the one of the nodes that the machines will be beside, as Kubernetes names
+	// it; empty where there are several.
 	Architecture string
 	// Region is the one of the cluster's nodes; empty where there are several, or none says it.
 	Region string
