@@ -177,9 +177,12 @@ func isOwned(k *kind, o *unstructured.Unstructured) bool {
 	if _, isOfTopology := o.GetLabels()[labelTopology]; isOfTopology && k.isClusterAPI() {
 		return true
 	}
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
-		return !k.isClusterAPI() || owner.Kind != "Cluster" || !strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/")
-	})
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return !k.isClusterAPI() || !isCluster(owner) })
+}
+
+// isCluster reports whether an owner is the Cluster of Cluster API.
+func isCluster(owner metav1.OwnerReference) bool {
+	return owner.Kind == "Cluster" && strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/")
 }
 
 // referenceOf reads a reference to a template, which older versions of Cluster API write with an

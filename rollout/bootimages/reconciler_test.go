@@ -321,6 +321,13 @@ func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the 
 func TestATemplateIsClonedAndCollected(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")
+	template.SetLabels(map[string]string{ // of Argo CD, Helm, Flux and kubectl, and one of Cluster API
+		"cluster.x-k8s.io/cluster-name": "c", "app.kubernetes.io/instance": "app", "app.kubernetes.io/managed-by": "Helm", "team": "chosen as tracking label",
+		"kustomize.toolkit.fluxcd.io/name": "app", "applyset.kubernetes.io/part-of": "set", "topology.cluster.x-k8s.io/owned": "",
+	})
+	template.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "c"}, {APIVersion: "kro.run/v1alpha1", Kind: "Fleet", Name: "f", UID: "f"},
+	})
 	c := newCluster(t, o, template)
 	nameOf := func() string {
 		name, _, _ := unstructured.NestedString(c.get(o).Object, "spec", "template", "spec", "infrastructureRef", "name")
@@ -334,8 +341,10 @@ func TestATemplateIsClonedAndCollected(t *testing.T) {
 	is := c.get(clone)
 	spec, _, _ := unstructured.NestedMap(is.Object, "spec", "template", "spec")
 	assert.Equal(t, map[string]any{"image": image9, "instanceType": "n1", "rootDeviceSize": int64(128)}, spec)
-	assert.Equal(t, map[string]string{"a": "b", labelCloned: "true"}, is.GetLabels())
-	assert.NotContains(t, is.GetAnnotations(), "argocd.argoproj.io/tracking-id")
+	assert.Equal(t, map[string]string{"cluster.x-k8s.io/cluster-name": "c", labelCloned: "true"}, is.GetLabels())
+	assert.Equal(t, map[string]string{annotationOriginal: "md-template"}, is.GetAnnotations())
+	require.Len(t, is.GetOwnerReferences(), 1)
+	assert.Equal(t, "Cluster", is.GetOwnerReferences()[0].Kind)
 	kept, _, _ := unstructured.NestedStringMap(is.Object, "spec", "template", "metadata", "labels")
 	assert.Equal(t, map[string]string{"kept": "yes"}, kept)
 

@@ -7,16 +7,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 )
@@ -178,8 +182,8 @@ func (u *updater) clone(ctx context.Context, s *scope) (string, error) {
 	return to.GetName(), nil
 }
 
-// cloneOf is a copy of a template with another provider specification. What tools remember of the
-// original is not theirs in the copy.
+// cloneOf is a copy of a template with another provider specification. Of its metadata only what is
+// Cluster API's goes along: any other label may tell a tool that the copy is its own, to be pruned.
 func cloneOf(from *unstructured.Unstructured, spec map[string]any) (*unstructured.Unstructured, error) {
 	to := &unstructured.Unstructured{Object: map[string]any{}}
 	to.SetGroupVersionKind(from.GroupVersionKind())
@@ -196,14 +200,16 @@ func cloneOf(from *unstructured.Unstructured, spec map[string]any) (*unstructure
 	original := originalOf(from)
 	to.SetNamespace(from.GetNamespace())
 	to.SetName(names.BootImageTemplate(original, hex.EncodeToString(sum[:])[:templateHash]))
-	labels := from.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
+	labels := map[string]string{}
+	for key, value := range from.GetLabels() {
+		if strings.HasPrefix(key, string(operatorv1.ClusterAPI)+"/") {
+			labels[key] = value
+		}
 	}
 	labels[labelCloned] = labelClonedValue
 	to.SetLabels(labels)
 	to.SetAnnotations(map[string]string{annotationOriginal: original})
-	to.SetOwnerReferences(from.GetOwnerReferences())
+	to.SetOwnerReferences(slices.DeleteFunc(from.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return !isCluster(owner) }))
 	return to, nil
 }
 

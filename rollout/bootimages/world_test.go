@@ -129,7 +129,7 @@ func deployment(t testing.TB, name string) (o, template *unstructured.Unstructur
 		"bootstrap":{"dataSecretName":"worker-user-data"},"infrastructureRef":{"apiGroup":%[3]q,"kind":"GCPMachineTemplate","name":"%[2]s-template"}}}}}`,
 		capiSpace, name, infrastructure))
 	template = object(t, schema.GroupVersionKind{Group: infrastructure, Version: "v1beta1", Kind: "GCPMachineTemplate"}, fmt.Sprintf(`{
-		"metadata":{"namespace":%q,"name":"%s-template","labels":{"a":"b"},"annotations":{"argocd.argoproj.io/tracking-id":"x"},"creationTimestamp":"2026-01-01T00:00:00Z"},
+		"metadata":{"namespace":%q,"name":"%s-template","annotations":{"argocd.argoproj.io/tracking-id":"x"},"creationTimestamp":"2026-01-01T00:00:00Z"},
 		"spec":{"template":{"metadata":{"labels":{"kept":"yes"}},"spec":{"image":%q,"instanceType":"n1","rootDeviceSize":128}}}}`, capiSpace, name, installed))
 	return o, template
 }
