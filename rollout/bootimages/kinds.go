@@ -136,6 +136,9 @@ func read(k *kind, o *unstructured.Unstructured) *resource {
 	r.plan.MachineLabels, _, _ = unstructured.NestedStringMap(o.Object, append(append([]string{}, k.machineMeta...), "labels")...)
 	r.nodeLabels, _, _ = unstructured.NestedStringMap(o.Object, k.nodeLabels...)
 	if k.isClusterAPI() {
+		if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.Kind == "MachineDeployment" && isOfClusterAPI(owner) {
+			r.plan.Main = owner.Kind + " " + o.GetNamespace() + "/" + owner.Name
+		}
 		ref, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec", "infrastructureRef")
 		r.template = referenceOf(ref, o.GetNamespace())
 		if r.plan.ProviderKind = r.template.kind; r.template.group != infrastructureGroup {
@@ -182,7 +185,11 @@ func isOwned(k *kind, o *unstructured.Unstructured) bool {
 
 // isCluster reports whether an owner is the Cluster of Cluster API.
 func isCluster(owner metav1.OwnerReference) bool {
-	return owner.Kind == "Cluster" && strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/")
+	return owner.Kind == "Cluster" && isOfClusterAPI(&owner)
+}
+
+func isOfClusterAPI(owner *metav1.OwnerReference) bool {
+	return strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/")
 }
 
 // referenceOf reads a reference to a template, which older versions of Cluster API write with an

@@ -107,19 +107,22 @@ func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (
 	return false, nil
 }
 
-// isMirror reports whether a resource of Cluster API only mirrors one of the Machine API of the
-// same name, which steers the machines.
-func (u *updater) isMirror(ctx context.Context, of types.NamespacedName) (bool, error) {
+// mirroredBy is the resource of the Machine API of the same name that a resource of Cluster API only
+// mirrors, and which steers the machines; empty where there is none.
+func (u *updater) mirroredBy(ctx context.Context, of types.NamespacedName) (string, error) {
 	k := u.mirrored()
 	if k == nil || of.Namespace != clusterAPINamespace {
-		return false, nil
+		return "", nil
 	}
 	o := k.newObject()
 	err := u.cache.Get(ctx, client.ObjectKey{Namespace: machineAPINamespace, Name: of.Name}, o)
 	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading %s %q: %w", k.name, of.Name, err)
+		return "", fmt.Errorf("reading %s %q: %w", k.name, of.Name, err)
 	}
-	return err == nil && authority(o) != "ClusterAPI", nil
+	if err != nil || authority(o) == "ClusterAPI" {
+		return "", nil //nolint:nilerr // what is not found mirrors nothing
+	}
+	return id{k, client.ObjectKeyFromObject(o)}.String(), nil
 }
 
 // mirrored is the kind of the Machine API that resources of this kind of Cluster API may mirror;

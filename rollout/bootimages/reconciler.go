@@ -198,8 +198,12 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 	if !u.kind.isClusterAPI() {
 		return nil
 	}
-	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.NamespacedName); err != nil {
+	main, err := u.mirroredBy(ctx, s.resource.id.NamespacedName)
+	if err != nil {
 		return err
+	}
+	if main != "" {
+		s.resource.plan.IsElsewhere, s.resource.plan.Main = true, main
 	}
 	if plan.Platform(s.resource.plan.ProviderKind) == "" {
 		return nil // what else it may name is not read

@@ -374,7 +374,7 @@ func TestATemplateThatIsInUseStays(t *testing.T) {
 	older.SetGroupVersionKind(schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachineSet"})
 	older.SetName("md-older")
 	older.SetResourceVersion("")
-	older.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineDeployment", Name: "md", UID: "u"}})
+	older.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineDeployment", Name: "md", UID: "u", Controller: new(true)}})
 	require.NoError(t, c.Create(t.Context(), older))
 	c.edit(o, func() {
 		_ = unstructured.SetNestedField(o.Object, "md-template", "spec", "template", "spec", "infrastructureRef", "name")
@@ -387,7 +387,9 @@ func TestATemplateThatIsInUseStays(t *testing.T) {
 	c.get(kept)
 
 	c.mustReconcile(capiSets, older)
-	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "; skipped 1: ", "the MachineSet has an owner")
+	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), "skipped", "the MachineDeployment says what its MachineSets have")
+	entry := c.update[capiSets].ledger.entries()[1]
+	assert.Equal(t, "MachineDeployment clusters/md is looked at in its place", entry.message)
 }
 
 func TestTemplatesThatMayNotBeCopied(t *testing.T) {
@@ -425,6 +427,7 @@ func TestAResourceIsSteeredByOneAPI(t *testing.T) {
 	entries := mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 1)
 	assert.Equal(t, "AuthoritativeAPI", entries[0].reason)
+	assert.False(t, entries[0].counted, "the one that it mirrors is")
 	_, _ = mirror.reconcile(capiSets, other)
 	entries = mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 2)

@@ -85,6 +85,9 @@ type Resource struct {
 	IsOwned bool
 	// IsElsewhere reports whether another API has the say about its machines.
 	IsElsewhere bool
+	// Main is the machine resource that made this one, or that it mirrors, and that is looked at in
+	// its place; empty where there is none.
+	Main string
 	// ProviderKind is the kind of the provider specification, or of the template that has it.
 	ProviderKind string
 	// ProviderSpec is the provider specification; nil where there is none.
