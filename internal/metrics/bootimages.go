@@ -12,8 +12,10 @@ const (
 	BootImageUpToDate BootImageState = "UpToDate"
 	// BootImageWaiting means that it is to get another one, later.
 	BootImageWaiting BootImageState = "Waiting"
-	// BootImageSkipped means that it is left alone.
+	// BootImageSkipped means that it is left alone, although it should be managed.
 	BootImageSkipped BootImageState = "Skipped"
+	// BootImageUnmanaged means that no one expects it to be managed.
+	BootImageUnmanaged BootImageState = "Unmanaged"
 	// BootImageFailed means that it could not be given the one that it should have.
 	BootImageFailed BootImageState = "Failed"
 )
@@ -30,6 +32,7 @@ type BootImages struct {
 	scrape    func() []BootImage
 	resources *prometheus.Desc
 	failing   *prometheus.Desc
+	skipped   *prometheus.Desc
 	updates   *prometheus.CounterVec
 	noSkew    prometheus.Gauge
 }
@@ -40,9 +43,11 @@ func NewBootImages() *BootImages {
 	return &BootImages{
 		scrape: func() []BootImage { return nil },
 		resources: prometheus.NewDesc("layerwright_boot_image_resources",
-			"Machine resources by kind, platform, state (UpToDate, Waiting, Skipped, Failed) and reason.", []string{"kind", "platform", "state", "reason"}, nil),
+			"Machine resources by kind, platform, state (UpToDate, Waiting, Skipped, Unmanaged, Failed) and reason.", []string{"kind", "platform", "state", "reason"}, nil),
 		failing: prometheus.NewDesc("layerwright_boot_image_failing",
 			"1 for each machine resource whose boot image can't be updated; it goes when the resource recovers.", []string{"kind", "namespace", "name", "reason"}, nil),
+		skipped: prometheus.NewDesc("layerwright_boot_image_skipped",
+			"1 for each machine resource whose boot image is left alone, although it should be managed.", []string{"kind", "namespace", "name", "reason"}, nil),
 		updates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "layerwright_boot_image_updates_total", Help: "Boot images that were written, by kind and platform.",
 		}, []string{"kind", "platform"}),
@@ -63,6 +68,7 @@ func (b *BootImages) From(scrape func() []BootImage) {
 func (b *BootImages) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- b.resources
 	descriptions <- b.failing
+	descriptions <- b.skipped
 	b.updates.Describe(descriptions)
 	b.noSkew.Describe(descriptions)
 }
@@ -73,8 +79,11 @@ func (b *BootImages) Collect(metrics chan<- prometheus.Metric) {
 	counts := map[labels]int{}
 	for _, r := range b.scrape() {
 		counts[labels{r.Kind, r.Platform, string(r.State), r.Reason}]++
-		if r.State == BootImageFailed {
+		switch r.State { //nolint:exhaustive // the others are only counted
+		case BootImageFailed:
 			metrics <- prometheus.MustNewConstMetric(b.failing, prometheus.GaugeValue, 1, r.Kind, r.Namespace, r.Name, r.Reason)
+		case BootImageSkipped:
+			metrics <- prometheus.MustNewConstMetric(b.skipped, prometheus.GaugeValue, 1, r.Kind, r.Namespace, r.Name, r.Reason)
 		}
 	}
 	for l, n := range counts {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -53,7 +54,11 @@ type facts struct {
 	idle, problem string
 	// unstable is why nothing is changed yet.
 	unstable string
-	limits   skew.Limits
+	// late is what the cluster should bring about by itself, and has not yet; from lateAt on that
+	// is a failure.
+	late   string
+	lateAt time.Time
+	limits skew.Limits
 	// architecture and region are those of the nodes, controlPlane is the architecture of its
 	// nodes; empty where there are several.
 	architecture, controlPlane, region string
@@ -74,10 +79,20 @@ type world struct {
 	// namespace of the ConfigMap.
 	namespace string
 	has       struct{ clusterVersion, infrastructure bool }
+	clock     clock.PassiveClock
+	// degradeAfter is how long the ConfigMap may be missing where the release brings it.
+	degradeAfter time.Duration
 
 	mu    sync.Mutex
 	known *facts
+	// late is what facts.late said last, since lateSince.
+	late      string
+	lateSince time.Time
 }
+
+// updateTakes is the longest that an update of OpenShift may take to reach a node of the control
+// plane. Most take one or two hours.
+const updateTakes = 4 * time.Hour
 
 // invalidate has the facts be gathered anew. Watches call it after the cache has what changed.
 func (w *world) invalidate() {
@@ -132,7 +147,31 @@ func (w *world) gather(ctx context.Context) (*facts, error) {
 	if err := w.readImages(ctx, f); err != nil {
 		return nil, err
 	}
-	return f, w.readProgress(ctx, f)
+	if err := w.readProgress(ctx, f); err != nil {
+		return nil, err
+	}
+	w.noteLate(f)
+	return f, nil
+}
+
+// noteLate finds out since when something is late.
+func (w *world) noteLate(f *facts) {
+	allowed := w.degradeAfter
+	if f.late == "" && w.has.clusterVersion {
+		f.late, allowed = f.unstable, updateTakes
+	}
+	if f.late != w.late {
+		w.late, w.lateSince = f.late, w.clock.Now()
+	}
+	f.lateAt = w.lateSince.Add(allowed)
+}
+
+// overdue is what has been late for too long; empty where nothing has.
+func (f *facts) overdue(now time.Time) string {
+	if f.late == "" || now.Before(f.lateAt) {
+		return ""
+	}
+	return f.late + ", and this has lasted too long; look at the conditions of ClusterVersion \"version\""
 }
 
 // readPlatform finds out which cloud the cluster is in.
@@ -242,7 +281,12 @@ func (w *world) readImages(ctx context.Context, f *facts) error {
 	configMap := &corev1.ConfigMap{}
 	err := w.reader.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: ConfigMapName}, configMap)
 	if apierrors.IsNotFound(err) {
-		f.idle = cmp.Or(f.idle, fmt.Sprintf("there is no ConfigMap %q in namespace %q, which has the boot images", ConfigMapName, w.namespace))
+		missing := fmt.Sprintf("there is no ConfigMap %q in namespace %q, which has the boot images", ConfigMapName, w.namespace)
+		if w.has.clusterVersion {
+			f.late = missing + " and comes with each release"
+		} else {
+			f.idle = cmp.Or(f.idle, missing)
+		}
 		return nil
 	}
 	if err != nil {

@@ -83,7 +83,7 @@ func (u *updater) setHistoryCondition(ctx context.Context, s *scope, is *outcome
 		summary = status.Summary{State: status.StateReconciling, Reason: is.reason, Message: is.message}
 	case metrics.BootImageFailed:
 		summary = status.Summary{State: status.StateFailing, Reason: is.reason, Message: is.message}
-	case metrics.BootImageSkipped:
+	case metrics.BootImageSkipped, metrics.BootImageUnmanaged:
 		summary.Reason = is.reason
 	}
 	if summary.Reason == "" {

@@ -17,8 +17,6 @@ type outcome struct {
 	reason   string
 	message  string
 	platform string
-	// counted reports whether a skipped resource is one that people expect to be managed.
-	counted bool
 	// version of the boot image that it has; empty where it is not known.
 	version string
 	// since is when it began to fail.

@@ -1,6 +1,7 @@
 package bootimages
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -64,6 +65,9 @@ func (v *overview) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if v.hasSeenAll = v.hasSeenAll || is.unseen == 0; !v.hasSeenAll && status.Find(config.Status.Conditions, operatorv1.BootImagesUpgradeable) != nil {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
+	if left := f.lateAt.Sub(v.clock.Now()); f.late != "" && left > 0 {
+		is.sooner(left)
+	}
 	patch := status.NewPatcher(v.client, config)
 	v.setStatus(config, f, is)
 	return patch.Finish(ctx, config, ctrl.Result{RequeueAfter: is.after}, nil)
@@ -85,33 +89,40 @@ func (v *overview) noteOptIn(ctx context.Context, config *operatorv1.MachineConf
 
 // sum is what came of all resources.
 type sum struct {
-	// done and all count resources by kind: those that need nothing more, and those that are
-	// managed.
-	done, all map[string]int
-	waiting   []string // why some wait
-	failed    []string // those that have failed for long
-	skipped   []string // why some are skipped
-	unseen    int      // resources that have not been looked at
+	kinds   map[string]*tally
+	waiting []string // why some wait
+	failed  []string // those that have failed for long
+	skipped []string // why some are skipped
+	unseen  int      // resources that have not been looked at
 	// oldest is the oldest boot image that machines of MachineSets of the Machine API start with.
 	oldest skew.BootImage
 	// after is when a resource will have failed for long.
 	after time.Duration
 }
 
+// tally counts the resources of a kind: all that should be managed and, of those, the ones that
+// need nothing more, that are skipped, and that have failed for long.
+type tally struct{ all, done, skipped, failed int }
+
+// sooner notes when something will have failed for long.
+func (s *sum) sooner(left time.Duration) {
+	if s.after == 0 || left < s.after {
+		s.after = left
+	}
+}
+
 func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
-	is := &sum{done: map[string]int{}, all: map[string]int{}, oldest: f.firstImage()}
+	is := &sum{kinds: map[string]*tally{}, oldest: f.firstImage()}
+	for _, k := range v.kinds {
+		is.kinds[k.name] = &tally{}
+	}
 	known := map[string]int{}
 	var versions []skew.BootImage
 	for _, e := range v.ledger.entries() {
 		name := e.id.kind.name
 		known[name]++
-		if e.state == metrics.BootImageSkipped {
-			is.count(&e)
-		} else {
-			is.all[name]++
-			v.judge(is, &e)
-		}
-		if e.id.kind == v.kinds[0] && (e.state != metrics.BootImageSkipped || e.counted) {
+		v.judge(is, &e)
+		if e.id.kind == v.kinds[0] && e.state != metrics.BootImageUnmanaged {
 			versions = append(versions, versionOf(&e, f))
 		}
 	}
@@ -137,38 +148,50 @@ func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
 		}
 		if unseen := there - known[k.name]; unseen > 0 {
 			is.unseen += unseen
-			is.all[k.name] += unseen
+			is.kinds[k.name].all += unseen
 			is.waiting = append(is.waiting, fmt.Sprintf("%d %s have not been looked at", unseen, k.name))
 		}
 	}
 	return is, nil
 }
 
-// count counts a resource that is skipped.
-func (s *sum) count(e *entry) {
-	if e.counted {
-		s.skipped = append(s.skipped, e.id.String()+": "+e.message)
-	}
-}
-
-// judge counts a resource that is managed.
+// judge counts a resource.
 func (v *overview) judge(is *sum, e *entry) {
+	of := is.kinds[e.id.kind.name]
+	if e.state != metrics.BootImageUnmanaged {
+		of.all++
+	}
 	switch e.state {
+	case metrics.BootImageUnmanaged:
 	case metrics.BootImageUpToDate:
-		is.done[e.id.kind.name]++
+		of.done++
+	case metrics.BootImageSkipped:
+		of.skipped++
+		is.skipped = append(is.skipped, e.id.String()+": "+e.message)
 	case metrics.BootImageFailed:
 		left := v.options.DegradeAfter - v.clock.Since(e.since)
 		if left > 0 && e.reason != plan.ReasonHotLoop {
-			if is.after == 0 || left < is.after {
-				is.after = left
-			}
+			is.sooner(left)
 			is.waiting = append(is.waiting, e.id.String()+" is tried again: "+e.message)
 			return
 		}
-		is.failed = append(is.failed, e.id.String()+": "+e.message)
+		of.failed++
+		is.failed = append(is.failed, asPublished(e))
 	default:
 		is.waiting = append(is.waiting, e.id.String()+": "+e.message)
 	}
+}
+
+// asPublished is the error of a resource, in the words that OpenShift's users and tests look for.
+func asPublished(e *entry) string {
+	kind, name := e.id.kind.groupKind.Kind, e.id.Name
+	if e.id.Namespace != machineAPINamespace {
+		name = e.id.Namespace + "/" + name
+	}
+	if e.id.kind.name == "MAPI MachineSets" {
+		kind = strings.ToLower(kind)
+	}
+	return fmt.Sprintf("error syncing %s %s: failed to reconcile %s %s, err: %s", strings.TrimSuffix(e.id.kind.name, "s"), name, kind, name, e.message)
 }
 
 // versionOf is the boot image that machines of a resource start with: as far as that is not known,
@@ -205,11 +228,8 @@ func (v *overview) setStatus(config *operatorv1.MachineConfiguration, f *facts, 
 	}
 	v.options.Metrics.SkewEnforced(enforcement.Mode != openshiftv1.BootImageSkewEnforcementModeStatusNone)
 
-	degraded := f.problem
-	if degraded == "" {
-		degraded = named(is.failed)
-	}
 	now, generation := v.clock.Now(), config.Generation
+	degraded := cmp.Or(f.problem, f.overdue(now), named(is.failed))
 	conditions := config.GetConditions()
 	set := func(kind string, is bool, yes, no, message string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: no, Message: message, ObservedGeneration: generation}
@@ -222,9 +242,9 @@ func (v *overview) setStatus(config *operatorv1.MachineConfiguration, f *facts, 
 	if f.idle != "" {
 		quiet = operatorv1.ReasonBootImagesIdle
 	}
-	progress := v.progress(f, is)
+	progress, failures := v.progress(f, is), v.failures(is, degraded)
 	set(operatorv1.BootImageUpdateProgressing, f.idle == "" && len(is.waiting) > 0, operatorv1.ReasonBootImagesUpdating, quiet, progress)
-	set(operatorv1.BootImageUpdateDegraded, f.idle == "" && degraded != "", operatorv1.ReasonBootImageUpdateFailed, quiet, degraded)
+	set(operatorv1.BootImageUpdateDegraded, f.idle == "" && degraded != "", operatorv1.ReasonBootImageUpdateFailed, quiet, failures)
 	blocked := skew.Upgradeable(enforcement, f.limits, degraded)
 	set(operatorv1.BootImagesUpgradeable, blocked == "", status.ReasonSucceeded, operatorv1.ReasonClusterBootImageSkewError, blocked)
 	status.SetSummary(&conditions, now, generation, summarize(f, is, degraded, progress))
@@ -238,11 +258,19 @@ func (v *overview) progress(f *facts, is *sum) string {
 	}
 	var counts []string
 	for _, k := range v.kinds {
-		counts = append(counts, fmt.Sprintf("Reconciled %d of %d %s", is.done[k.name], is.all[k.name], k.name))
+		of := is.kinds[k.name]
+		count := fmt.Sprintf("Reconciled %d of %d %s", of.done, of.all, k.name)
+		if of.skipped > 0 {
+			count += fmt.Sprintf(" (%d skipped)", of.skipped)
+		}
+		counts = append(counts, count)
 	}
 	message := strings.Join(counts, " | ")
 	if len(is.skipped) > 0 {
-		message += fmt.Sprintf("; skipped %d: %s", len(is.skipped), named(is.skipped))
+		message += "; skipped: " + named(is.skipped)
+	}
+	if len(is.skipped) > maxNamed {
+		message += " (metric layerwright_boot_image_skipped has all)"
 	}
 	for _, k := range v.kinds {
 		if k.version == "" && k.isSelected(f.managers) {
@@ -251,6 +279,19 @@ func (v *overview) progress(f *facts, is *sum) string {
 	}
 	if len(is.waiting) > 0 {
 		message += "; " + named(is.waiting)
+	}
+	return fault.Cut(message)
+}
+
+// failures is the published message of what has failed, and why.
+func (v *overview) failures(is *sum, degraded string) string {
+	var counts []string
+	for _, k := range v.kinds {
+		counts = append(counts, fmt.Sprintf("%d Degraded %s", is.kinds[k.name].failed, k.name))
+	}
+	message := strings.Join(counts, " | ")
+	if degraded != "" {
+		message += " | Error(s): " + degraded
 	}
 	return fault.Cut(message)
 }

@@ -155,7 +155,7 @@ func (u *updater) reconcile(ctx context.Context, s *scope) error {
 		return nil
 	}
 	if s.facts.images == nil {
-		s.wait = s.facts.problem
+		s.wait = cmp.Or(s.facts.problem, s.facts.late)
 		return nil
 	}
 	if err := u.gather(ctx, s); err != nil {
@@ -296,13 +296,15 @@ func (s *scope) outcome(err error) outcome {
 			o.reason = status.ReasonRetrying
 		}
 	case s.facts.idle != "":
-		o.state, o.reason, o.message = metrics.BootImageSkipped, "Idle", s.facts.idle
+		o.state, o.reason, o.message = metrics.BootImageUnmanaged, "Idle", s.facts.idle
 	case s.wait != "":
 		o.state, o.reason, o.message = metrics.BootImageWaiting, "Waiting", s.wait
 	case d.Action == plan.ActionFail:
 		o.state = metrics.BootImageFailed
-	case d.Action == plan.ActionSkip || d.Action == plan.ActionAsk:
-		o.state, o.counted = metrics.BootImageSkipped, d.IsCounted
+	case (d.Action == plan.ActionSkip || d.Action == plan.ActionAsk) && d.IsCounted:
+		o.state = metrics.BootImageSkipped
+	case d.Action == plan.ActionSkip:
+		o.state = metrics.BootImageUnmanaged
 	case d.Action == plan.ActionUpdate:
 		o.state = metrics.BootImageWaiting
 	default:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -68,7 +69,8 @@ func TestMachineSetFollowsItsPoolsStream(t *testing.T) {
 	config := c.overview()
 	assert.Equal(t, "False BootImagesUpToDate Reconciled 2 of 2 MAPI MachineSets | Reconciled 0 of 0 ControlPlaneMachineSets | "+
 		"Reconciled 0 of 0 CAPI MachineSets | Reconciled 0 of 0 CAPI MachineDeployments", condition(config, "BootImageUpdateProgressing"))
-	assert.Equal(t, "False BootImagesUpToDate ", condition(config, "BootImageUpdateDegraded"))
+	assert.Equal(t, "False BootImagesUpToDate 0 Degraded MAPI MachineSets | 0 Degraded ControlPlaneMachineSets | 0 Degraded CAPI MachineSets | "+
+		"0 Degraded CAPI MachineDeployments", condition(config, "BootImageUpdateDegraded"))
 	assert.Equal(t, "True Succeeded ", condition(config, "Upgradeable"))
 	assert.Equal(t, "9.6.20250826-1", config.Status.BootImageSkewEnforcementStatus.Automatic.RHCOSVersion)
 	assert.Equal(t, config.Spec.ManagedBootImages, config.Status.ManagedBootImagesStatus)
@@ -144,7 +146,8 @@ func TestAFightEndsAndNamesTheOtherWriter(t *testing.T) {
 	c.mustReconcile(mapi, set)
 	assert.Equal(t, installed, c.image(set), "no one writes any more")
 	degraded := condition(c.overview(), "BootImageUpdateDegraded")
-	assert.Contains(t, degraded, "True BootImageUpdateFailed MachineSet openshift-machine-api/a: refusing to reconcile, hot loop detected")
+	assert.Contains(t, degraded, "True BootImageUpdateFailed 1 Degraded MAPI MachineSets | 0 Degraded ControlPlaneMachineSets | 0 Degraded CAPI MachineSets | "+
+		"0 Degraded CAPI MachineDeployments | Error(s): error syncing MAPI MachineSet a: failed to reconcile machineset a, err: refusing to reconcile, hot loop detected")
 }
 
 func TestWritersOf(t *testing.T) {
@@ -217,7 +220,7 @@ func TestSkippedResourcesCountAndBlock(t *testing.T) {
 	c.mustReconcile(mapi, set)
 	require.Equal(t, installed, c.image(set))
 	config := c.overview()
-	assert.Contains(t, condition(config, "BootImageUpdateProgressing"), "skipped 1")
+	assert.Contains(t, condition(config, "BootImageUpdateProgressing"), "Reconciled 0 of 1 MAPI MachineSets (1 skipped) | Reconciled 0 of 0 ControlPlaneMachineSets | ")
 	assert.Equal(t, "4.12.0", config.Status.BootImageSkewEnforcementStatus.Automatic.OCPVersion, "it is as old as the installation")
 	assert.Contains(t, condition(config, "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 4.12.0 is of OCP 4.12")
 	assert.Contains(t, condition(config, "Upgradeable"), "To continue, ")
@@ -256,7 +259,7 @@ func TestFailuresDegradeAfterAWhileAndRecover(t *testing.T) {
 		require.ErrorContains(t, err, "the webhook is down")
 	}
 	config := c.overview()
-	assert.Contains(t, condition(config, "BootImageUpdateDegraded"), "True BootImageUpdateFailed MachineSet openshift-machine-api/a: ")
+	assert.Contains(t, condition(config, "BootImageUpdateDegraded"), "| Error(s): error syncing MAPI MachineSet a: failed to reconcile machineset a, err: ")
 	assert.Contains(t, condition(config, "Upgradeable"), "False ClusterBootImageSkewError Boot images cannot be updated: ")
 
 	c.fail = func(string, client.Object) error { return nil }
@@ -276,11 +279,86 @@ func TestBrokenConfigMapIsReported(t *testing.T) {
 	c.edit(configMap, func() { configMap.Data = map[string]string{"stream": "{"} })
 	c.mustReconcile(mapi, set)
 	assert.Equal(t, installed, c.image(set))
-	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), `True BootImageUpdateFailed ConfigMap "coreos-bootimages" cannot be used: reading key "stream"`)
+	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), `CAPI MachineDeployments | Error(s): ConfigMap "coreos-bootimages" cannot be used: reading key "stream"`)
 	require.NoError(t, c.Delete(t.Context(), configMap))
 	c.world.invalidate()
+	c.world.has.clusterVersion = false
 	c.mustReconcile(mapi, set)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), `False BootImagesIdle Boot images are not managed: there is no ConfigMap "coreos-bootimages"`)
+}
+
+func TestWhatOpenShiftBringsHasADeadline(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stop  func(*cluster)
+		after time.Duration
+		want  string
+	}{
+		"the ConfigMap": {
+			func(c *cluster) { require.NoError(c.t, c.Delete(c.t.Context(), bootImages("", ""))) }, 10 * time.Minute,
+			`there is no ConfigMap "coreos-bootimages" in namespace "layerwright"`,
+		},
+		"the stamp": {
+			func(c *cluster) {
+				version := &unstructured.Unstructured{}
+				version.SetGroupVersionKind(clusterVersionKind)
+				version.SetName("version")
+				c.edit(version, func() {
+					_ = unstructured.SetNestedSlice(version.Object, []any{map[string]any{"state": "Partial", "version": "4.21.0"}}, "status", "history")
+				})
+			}, updateTakes, "no node of its control plane is known to have the new release",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := machineSet(t, "a", "worker")
+			c := newCluster(t, set)
+			tt.stop(c)
+			c.mustReconcile(mapi, set)
+			require.Equal(t, installed, c.image(set))
+			c.clock.SetTime(t0.Add(tt.after - time.Minute))
+			c.world.invalidate()
+			config := c.overview()
+			assert.Contains(t, condition(config, "BootImageUpdateProgressing"), "True BootImagesUpdating")
+			assert.Contains(t, condition(config, "BootImageUpdateProgressing"), tt.want)
+			assert.Contains(t, condition(config, "BootImageUpdateDegraded"), "False BootImagesUpToDate")
+			res, err := c.view.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "cluster"}})
+			require.NoError(t, err)
+			assert.Equal(t, time.Minute, res.RequeueAfter)
+			c.clock.SetTime(t0.Add(tt.after))
+			degraded := condition(c.overview(), "BootImageUpdateDegraded")
+			assert.Contains(t, degraded, "True BootImageUpdateFailed 0 Degraded MAPI MachineSets | ")
+			assert.Contains(t, degraded, tt.want)
+			assert.Contains(t, degraded, "this has lasted too long")
+
+			c.world.has.clusterVersion = false // on plain Kubernetes an administrator brings it
+			c.world.invalidate()
+			assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), "False ")
+		})
+	}
+}
+
+func TestAllSkippedResourcesCanBeListed(t *testing.T) {
+	t.Parallel()
+	var all []client.Object
+	for i := range maxNamed + 3 {
+		o := machineSet(t, fmt.Sprintf("set-%d", i), "worker")
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "hive.openshift.io/v1", Kind: "MachinePool", Name: "p", UID: "u"}})
+		all = append(all, o)
+	}
+	c := newCluster(t, all...)
+	for _, o := range all {
+		c.mustReconcile(mapi, o)
+	}
+	message := condition(c.overview(), "BootImageUpdateProgressing")
+	assert.Contains(t, message, "(8 skipped)")
+	assert.Contains(t, message, "and 3 more (metric layerwright_boot_image_skipped has all)")
+	var listed []string
+	for _, b := range c.update[mapi].ledger.Scrape() {
+		assert.Equal(t, metrics.BootImageSkipped, b.State)
+		listed = append(listed, b.Name)
+	}
+	assert.Len(t, listed, len(all))
 }
 
 func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the subtests share one world
@@ -426,12 +504,11 @@ func TestAResourceIsSteeredByOneAPI(t *testing.T) {
 	mirror.mustReconcile(capiSets, o)
 	entries := mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 1)
-	assert.Equal(t, "AuthoritativeAPI", entries[0].reason)
-	assert.False(t, entries[0].counted, "the one that it mirrors is")
+	assert.Equal(t, "PartOfAnother", entries[0].reason)
 	_, _ = mirror.reconcile(capiSets, other)
 	entries = mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 2)
-	assert.NotEqual(t, "AuthoritativeAPI", entries[0].reason)
+	assert.NotEqual(t, "PartOfAnother", entries[0].reason)
 
 	handedOver := steering.DeepCopy()
 	require.NoError(t, unstructured.SetNestedField(handedOver.Object, "ClusterAPI", "status", "authoritativeAPI"))

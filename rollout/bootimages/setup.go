@@ -70,7 +70,7 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 		manager.GetLogger().Info("Boot images are not managed: the cluster has no kind MachineConfiguration")
 		return nil
 	}
-	w := &world{cache: manager.GetCache(), reader: manager.GetAPIReader(), namespace: options.Namespace}
+	w := &world{cache: manager.GetCache(), reader: manager.GetAPIReader(), namespace: options.Namespace, clock: options.Clock, degradeAfter: options.DegradeAfter}
 	for gk, has := range map[schema.GroupKind]*bool{
 		clusterVersionKind.GroupKind(): &w.has.clusterVersion, infrastructureKind.GroupKind(): &w.has.infrastructure,
 	} {

@@ -201,7 +201,7 @@ func newCluster(t testing.TB, objects ...client.Object) *cluster { //nolint:thel
 			return w.List(ctx, l, opts...)
 		},
 	})
-	c.world = &world{cache: c, reader: c, namespace: namespace}
+	c.world = &world{cache: c, reader: c, namespace: namespace, clock: c.clock, degradeAfter: 10 * time.Minute}
 	c.world.has.clusterVersion, c.world.has.infrastructure = true, true
 	l := newLedger()
 	options := Options{Namespace: namespace, Soak: time.Hour, DegradeAfter: 10 * time.Minute, Metrics: metrics.NewBootImages()}

@@ -156,8 +156,7 @@ func eligible(r *Resource) (*provider, *Problem) {
 	p := providers()[r.ProviderKind]
 	switch {
 	case r.Main != "":
-		reason := map[bool]string{true: ReasonOwnerReference, false: ReasonAuthoritativeAPI}[r.IsOwned]
-		return p, &Problem{Reason: reason, Message: r.Main + " is looked at in its place", Uncounted: true}
+		return p, &Problem{Reason: ReasonPartOfAnother, Message: r.Main + " is looked at in its place", Uncounted: true}
 	case r.IsOwned:
 		return p, skip(ReasonOwnerReference, "it has an owner, which may put back what is changed")
 	case r.IsElsewhere:

@@ -136,10 +136,10 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	}{
 		"an owner": {"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Resource.IsOwned = true }, ReasonOwnerReference, false, false},
 		"a resource that another one made": {
-			"GCPMachineTemplate", `{"image":"x"}`, func(in *Input) { in.Resource.IsOwned, in.Resource.Main = true, "MachineDeployment a/b" }, ReasonOwnerReference, false, true,
+			"GCPMachineTemplate", `{"image":"x"}`, func(in *Input) { in.Resource.IsOwned, in.Resource.Main = true, "MachineDeployment a/b" }, ReasonPartOfAnother, false, true,
 		},
 		"a mirror": {
-			"GCPMachineTemplate", `{"image":"x"}`, func(in *Input) { in.Resource.IsElsewhere, in.Resource.Main = true, "MachineSet a/b" }, ReasonAuthoritativeAPI, false, true,
+			"GCPMachineTemplate", `{"image":"x"}`, func(in *Input) { in.Resource.IsElsewhere, in.Resource.Main = true, "MachineSet a/b" }, ReasonPartOfAnother, false, true,
 		},
 		"the other API": {
 			"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Resource.IsElsewhere = true }, ReasonAuthoritativeAPI, false, false,

@@ -9,6 +9,7 @@ type Spec = map[string]any
 const (
 	ReasonOwnerReference     = "OwnerReference"
 	ReasonAuthoritativeAPI   = "AuthoritativeAPI"
+	ReasonPartOfAnother      = "PartOfAnother"
 	ReasonWindows            = "Windows"
 	ReasonUnknownProvider    = "UnknownProvider"
 	ReasonNoArchitecture     = "NoArchitecture"
