@@ -3,6 +3,7 @@ package bootimages
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -87,4 +88,11 @@ func (m *imports) ensure(ctx context.Context, r *resource, image plan.Image, don
 		done(ctx)
 	}()
 	return false, nil
+}
+
+// forgetFailed has what failed be tried again at once: credentials have changed.
+func (m *imports) forgetFailed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.known, func(_ string, is *imported) bool { return is.isDone && is.err != nil })
 }

@@ -78,6 +78,7 @@ type updater struct {
 	stubs     *stubs
 	owners    *owned
 	imports   *imports
+	secrets   *secrets
 	// wake has a resource be looked at again.
 	wake map[*kind]chan event.GenericEvent
 }
@@ -120,6 +121,9 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	before, _ := u.ledger.of(of)
 	u.ledger.record(of, is)
 	u.resign(ctx, s, &is)
+	if err != nil && !apierrors.IsConflict(err) || is.reason == plan.ReasonUnknownImageOwner {
+		u.awaitSecrets(ctx, s)
+	}
 	if is.state == metrics.BootImageFailed && (before.state != is.state || before.message != is.message) {
 		u.events.Publish(o, events.BootImageFailed(is.reason, is.message))
 	}

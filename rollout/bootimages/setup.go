@@ -95,6 +95,10 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 	if len(absent) > 0 {
 		manager.GetLogger().Info("Kinds of machine resources that the cluster does not have", "kinds", strings.Join(absent, ", "))
 	}
+	watching, err := client.NewWithWatch(manager.GetConfig(), client.Options{Scheme: manager.GetScheme(), Mapper: mapper, HTTPClient: manager.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("making a client that watches secrets: %w", err)
+	}
 	l := newLedger()
 	options.Metrics.From(l.Scrape)
 	u := updater{
@@ -104,6 +108,7 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 		stubs:   &stubs{good: map[types.NamespacedName]time.Time{}},
 		owners:  &owned{ask: options.Owners, known: map[plan.Question]string{}},
 		imports: newImports(options.Importer, options.Clock), wake: wake,
+		secrets: &secrets{watcher: watching, clock: options.Clock, waiting: map[types.NamespacedName]map[id]bool{}},
 	}
 	for _, k := range kinds {
 		if k.version == "" {

@@ -56,15 +56,20 @@ func (s *scope) wantsManagedUserData() bool {
 	return r.plan.Annotations[mcfgv1.AnnotationBootImageUserData] == managedUserData && r.userData != "" && !strings.HasSuffix(r.userData, managedSuffix)
 }
 
+// stub is the secret that the machines will start with; empty where the resource names none.
+func (s *scope) stub() string {
+	if s.wantsManagedUserData() {
+		return s.resource.userData + managedSuffix
+	}
+	return s.resource.userData
+}
+
 // translateStub has the stub that the machines will start with be in specification 3: a newer boot
 // image reads no other.
 func (u *updater) translateStub(ctx context.Context, s *scope) error {
-	name := s.resource.userData
+	name := s.stub()
 	if name == "" {
 		return nil // it is not Ignition that a secret has
-	}
-	if s.wantsManagedUserData() {
-		name += managedSuffix
 	}
 	key := types.NamespacedName{Namespace: s.resource.id.Namespace, Name: name}
 	if u.stubs.isGood(key, u.clock.Now()) {

@@ -208,12 +208,14 @@ func newCluster(t testing.TB, objects ...client.Object) *cluster { //nolint:thel
 	options.Metrics.From(l.Scrape)
 	templates := newTemplates(c, mapper, c.clock)
 	wake := map[*kind]chan event.GenericEvent{}
+	watchedSecrets := &secrets{watcher: c, clock: c.clock, waiting: map[types.NamespacedName]map[id]bool{}}
 	for _, k := range kinds {
 		wake[k] = make(chan event.GenericEvent, 1000)
 		c.update[k.name] = &updater{
 			kind: k, kinds: kinds, options: options, clock: c.clock, client: c, cache: c, reader: c, events: events.NewPublisher(c.events),
 			world: c.world, ledger: l, templates: templates, stubs: &stubs{good: map[types.NamespacedName]time.Time{}},
 			owners: &owned{known: map[plan.Question]string{}}, imports: newImports(nil, c.clock), wake: wake,
+			secrets: watchedSecrets,
 		}
 	}
 	c.view = &overview{kinds: kinds, options: options, clock: c.clock, client: c, cache: c, world: c.world, ledger: l}
