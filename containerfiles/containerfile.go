@@ -41,6 +41,7 @@ type Containerfile struct {
 	Escape       rune
 	Instructions []*Instruction
 	stages       []Stage
+	fromConfigs  bool
 }
 
 // Stage is a FROM instruction and what follows it.
@@ -57,7 +58,8 @@ type Stage struct {
 // and is only used in messages.
 //
 // Line ends may be CRLF, and a byte order mark is skipped. An empty text, and one with nothing but
-// comments, is a Containerfile without stages: there is nothing to build. What is an error here is
+// comments, is a Containerfile without stages: there is nothing to build. Instructions without any
+// FROM are for the stage configs, as published. What is an error here is
 // what hides the rest of the file (a heredoc without its end, a JSON array with a number in it, a
 // bad escape directive) and what no Containerfile is: more than MaxLength characters, NUL, text
 // that isn't UTF-8. Everything else that is wrong is found by Lint, all of it at once. Every error
@@ -80,8 +82,25 @@ func Parse(name string, text []byte) (*Containerfile, error) {
 	for _, node := range result.AST.Children {
 		c.add(node)
 	}
+	if len(c.stages) == 0 {
+		c.startFromConfigs()
+	}
 	return c, nil
 }
+
+// startFromConfigs adds the FROM that is meant where there is none. It has no line of its own.
+func (c *Containerfile) startFromConfigs() {
+	first := c.Instructions[0].Line
+	from := &Instruction{Keyword: "FROM", Node: &parser.Node{}, Args: []string{StageConfigs}, Line: first, End: first - 1, Header: first - 1}
+	for _, in := range c.Instructions {
+		in.Stage = 0
+	}
+	c.Instructions = append([]*Instruction{from}, c.Instructions...)
+	c.stages, c.fromConfigs = []Stage{{Base: StageConfigs, Line: first, EndLine: first}}, true
+}
+
+// LacksFrom reports whether the text has no FROM, which means FROM configs.
+func (c *Containerfile) LacksFrom() bool { return c != nil && c.fromConfigs }
 
 // Name is where the text is from.
 func (c *Containerfile) Name() string { return c.name }

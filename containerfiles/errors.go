@@ -65,7 +65,7 @@ var (
 	errLine    = fmt.Errorf("the line is longer than %d bytes", maxLine)
 )
 
-// ErrPairs means that ENV, LABEL or ARG is written in the old form.
+// ErrPairs means that ENV, LABEL or ARG does not say which name has which value.
 var ErrPairs = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 
 // parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote
@@ -80,9 +80,7 @@ func (c *Containerfile) parseError(err error) *Error {
 	e.Line, e.EndLine = lines[0].Start.Line, lines[len(lines)-1].End.Line
 	e.Instruction = c.keywordAt(e.Line)
 	switch e.Instruction {
-	case "ENV", "LABEL":
-		e.Reason, e.Err = ReasonLegacyKeyValue, ErrPairs
-	case "ARG":
+	case "ENV", "LABEL", "ARG":
 		e.Err = ErrPairs
 	default:
 		e.Err = errors.New(Clean(err.Error())) // BuildKit's error carries a stack trace of its own

@@ -162,6 +162,9 @@ func (g *Graph) Strategy() (stage, reason string) {
 	origin := g.Origin()
 	switch origin.Kind {
 	case KindOffered:
+		if g.c.fromConfigs {
+			return origin.offered, "there is no FROM, which means FROM " + StageConfigs
+		}
 		return origin.offered, fmt.Sprintf("the last stage, on line %d, starts from %s", last.Line, origin.Text)
 	case KindWrong:
 		return "", fmt.Sprintf("what the last stage, on line %d, starts from is not known: %v", last.Line, origin.Err)
@@ -176,9 +179,6 @@ func (g *Graph) Strategy() (stage, reason string) {
 func (c *Containerfile) Strategy(args map[string]string) (strategy Strategy, reason string) {
 	if c.Empty() {
 		return AppendAfter, "there is no Containerfile"
-	}
-	if len(c.stages) == 0 {
-		return "", "there is no FROM"
 	}
 	return c.Resolve(args).Chosen()
 }

@@ -42,7 +42,7 @@ var mistakes = map[string]struct {
 	"a flag without its value":  {text: []string{"FROM os-base-image", "COPY --from= /a /etc/a", check}, want: []string{"2 MissingArguments", "2 UnknownStage"}},
 	"a mount without a target":  {text: []string{"FROM os-base-image", "RUN --mount=type=tmpfs true", check}, want: []string{"2 MissingArguments"}},
 	"FROM with a strange tail":  {text: []string{"FROM os-base-image LIKE it", check}, want: []string{"1 Syntax"}},
-	"no FROM":                   {text: []string{"ARG A=1"}, want: []string{"0 NoFrom"}},
+	"FROM misspelled":           {text: []string{"ARG A=1", "FORM os-base-image", check}, want: []string{"2 UnknownInstruction"}},
 	"an instruction before FROM": {
 		text: []string{"LABEL a=b", "FROM os-base-image", check},
 		want: []string{"1 InstructionBeforeFrom"},
@@ -115,6 +115,10 @@ var mistakes = map[string]struct {
 	},
 	"an image with tag and digest": {
 		text: []string{"FROM os-base-image", "COPY --from=quay.io/a/b:1@sha256:" + strings.Repeat("0", 64) + " /x /etc/x", check},
+		want: []string{}, // the digest counts
+	},
+	"a mount with a tag and half a digest": {
+		text: []string{"FROM os-base-image", "RUN --mount=type=bind,from=quay.io/a/b:1@sha256:00,target=/x /x/run", check},
 		want: []string{"2 InvalidImage"},
 	},
 	"an ARG in FROM that no one declares": {
@@ -326,14 +330,28 @@ func TestLintFindsEachMistakeWithItsLine(t *testing.T) {
 	}
 }
 
+// TestOldFormsAreBuilt has what Containerfiles of bootable images say: Buildah builds it.
+func TestOldFormsAreBuilt(t *testing.T) {
+	t.Parallel()
+	_, findings := lint.Check("Containerfile", []byte(file(
+		"FROM os-base-image", "LABEL containers.bootc 1", "ENV LANG C.UTF-8", "ENV API_TOKEN ${X-y}", "STOPSIGNAL SIGRTMIN+3", `CMD ["/sbin/init"]`, check,
+	)), lint.Options{})
+	require.Equal(t, []string{
+		"2 LegacyKeyValueFormat", "3 LegacyKeyValueFormat", "4 UnknownSubstitution", "4 LegacyKeyValueFormat", "4 SecretsUsedInArgOrEnv", "5 NoEffectOnHost",
+	}, short(findings))
+	for _, f := range findings {
+		require.Equal(t, f.Reason == "UnknownSubstitution", f.Severity == lint.SeverityError, f.Reason)
+	}
+}
+
 // broken are texts that Parse refuses: Check makes one finding of each.
 var broken = map[string]struct{ text, want string }{
 	"a heredoc without its end":    {"FROM os-base-image\nRUN true\nRUN <<E\ntrue\n", "3 Syntax"},
 	"a number in a JSON array":     {"FROM os-base-image\nRUN [\"a\", 1]\n", "2 Syntax"},
 	"a bad escape directive":       {"# escape=x\nFROM os-base-image\n", "1 Syntax"},
 	"two escape directives":        {"# escape=`\n# escape=`\nFROM os-base-image\n", "2 Syntax"},
-	"ENV without a value":          {"FROM os-base-image\nENV A\n", "2 LegacyKeyValueFormat"},
-	"a word without equals sign":   {"FROM os-base-image\nLABEL a=b hunter2\n", "2 LegacyKeyValueFormat"},
+	"ENV without a value":          {"FROM os-base-image\nENV A\n", "2 Syntax"},
+	"a word without equals sign":   {"FROM os-base-image\nLABEL a=b hunter2\n", "2 Syntax"},
 	"a NUL byte":                   {"FROM os-base-image\nRUN \x00\n", "2 NotText"},
 	"bytes that are no UTF-8":      {"FROM os-base-image\n# ok\nRUN \xff\xfe\n", "3 NotText"},
 	"a line of 64 KiB":             {"FROM os-base-image\nRUN " + strings.Repeat("a", 65531) + "\n", "0 NotText"},

@@ -88,7 +88,7 @@ func TestStrategy(t *testing.T) {
 		reason   string
 	}{
 		"no text":                 {"", containerfiles.AppendAfter, "there is no Containerfile"},
-		"no FROM":                 {"ARG A=1", "", "there is no FROM"},
+		"no FROM":                 {"ARG A=1", containerfiles.ConfigFirst, "there is no FROM, which means FROM configs"},
 		"the base":                {"FROM os-base-image", containerfiles.AppendAfter, "the last stage, on line 1, starts from os-base-image"},
 		"configs":                 {"FROM configs", containerfiles.ConfigFirst, "the last stage, on line 1, starts from configs"},
 		"with configs":            {"FROM OS-base-image-WITH-configs", containerfiles.ConfigFirst, "the last stage, on line 1, starts from OS-base-image-WITH-configs"},
@@ -134,6 +134,7 @@ func TestImages(t *testing.T) {
 		"COPY --from=configs /a /b",                                        // 17
 		"COPY --from=quay.io/a/b:1 /c /d",                                  // 18
 		"COPY --from=quay.io/a/b@sha256:"+strings.Repeat("0", 64)+" /c /d", // 19
+		"COPY --from=golang:1@sha256:"+strings.Repeat("0", 64)+" /c /d",    // 20
 	))
 	images, err := containerfiles.Images(c, containerfiles.PlatformArgs(mcfgv1.Ppc))
 	require.NoError(t, err)
@@ -149,6 +150,10 @@ func TestImages(t *testing.T) {
 		{
 			Reference: "quay.io/a/b@sha256:" + strings.Repeat("0", 64), Normalized: "quay.io/a/b@sha256:" + strings.Repeat("0", 64),
 			Places: []containerfiles.Place{place("COPY", 19, 19, 5, "")},
+		},
+		{
+			Reference: "golang:1@sha256:" + strings.Repeat("0", 64), Normalized: "golang@sha256:" + strings.Repeat("0", 64), Short: true,
+			Places: []containerfiles.Place{place("COPY", 20, 20, 5, "")},
 		},
 	}
 	require.Equal(t, want, images)

@@ -6,7 +6,6 @@ const (
 	ReasonSyntax             = "Syntax"
 	ReasonUnknownInstruction = "UnknownInstruction"
 	ReasonMissingArguments   = "MissingArguments"
-	ReasonNoFrom             = "NoFrom"
 	ReasonBeforeFrom         = "InstructionBeforeFrom"
 	ReasonNotOffered         = "NotFromOfferedStage"
 	ReasonEmptyBase          = "InvalidDefaultArgInFrom" // BuildKit's name
@@ -19,7 +18,6 @@ const (
 	ReasonStageByNumber      = "StageByNumber"
 	ReasonInvalidImage       = "InvalidImage"
 	ReasonSubstitution       = "UnknownSubstitution"
-	ReasonLegacyKeyValue     = "LegacyKeyValueFormat" // BuildKit's name
 	ReasonUnsupportedFlag    = "UnsupportedFlag"
 	ReasonUnsupportedMount   = "UnsupportedMount"
 	ReasonSecretMount        = "SecretMount"
@@ -43,6 +41,7 @@ const (
 	ReasonNotInImage      = "PathNotInImage"
 	ReasonNoEffect        = "NoEffectOnHost"
 	ReasonNotInit         = "NotInit"
+	ReasonLegacyKeyValue  = "LegacyKeyValueFormat" // BuildKit's name
 	ReasonUser            = "UserLeftSet"
 	ReasonShell           = "ShellChanged"
 	ReasonKernelRemoved   = "KernelRemoved"

@@ -159,13 +159,12 @@ type ImageName struct {
 }
 
 var (
-	errTransport    = errors.New("images are pulled from registries only; write it without a transport such as docker://")
-	errTagAndDigest = errors.New("it has a tag and a digest, of which Buildah takes one")
+	errTransport = errors.New("images are pulled from registries only; write it without a transport such as docker://")
 )
 
 // ParseImage reads a name of an image by the rules of distribution/reference, but adds no registry
 // to a short name: which one it stands for depends on the registries.conf of the place that pulls
-// it.
+// it. Beside a digest, a tag is a comment.
 func ParseImage(name string) (ImageName, error) {
 	if i := strings.Index(name, ":"); i > 0 && strings.HasPrefix(name[i+1:], "/") {
 		return ImageName{}, errTransport
@@ -188,8 +187,6 @@ func ParseImage(name string) (ImageName, error) {
 		img.Digest = digested.Digest().String()
 	}
 	switch {
-	case img.Digest != "" && img.Tag != "":
-		return ImageName{}, errTagAndDigest
 	case img.Digest != "":
 		img.normalized += "@" + img.Digest
 	case img.Tag != "":

@@ -2,14 +2,11 @@ package containerfiles
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -33,9 +30,16 @@ type Source struct {
 	// Context are the other keys of the ConfigMap, which COPY and ADD can take; nil for text in the
 	// MachineOSConfig itself.
 	Context map[string][]byte
-	// ContentHash is the SHA-256 in hex over the text, byte for byte, and over the files of Context
-	// that it can use, with their names. Names of objects are not in it.
-	ContentHash string
+}
+
+// Canonical is the text as Parse reads it: which line ends and byte order mark an editor writes
+// makes no other image.
+func (s Source) Canonical() string {
+	lines := strings.Split(strings.TrimPrefix(s.Text, "\ufeff"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, "\r")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // ConfigMap is the content of one.
@@ -78,7 +82,6 @@ func ResolveSources(entries []mcfgv1.MachineOSContainerfile, configMaps map[stri
 			continue
 		}
 		source.Arch = arch
-		source.ContentHash = source.hash()
 		sources = append(sources, source)
 	}
 	if len(errs) > 0 {
@@ -139,18 +142,6 @@ func ForArchitectures(sources []Source, archs []mcfgv1.ContainerfileArch) map[mc
 		}
 	}
 	return selected
-}
-
-// hash writes the length before each part, so that no two contents give the same bytes.
-func (s Source) hash() string {
-	h := sha256.New()
-	write := func(part []byte) { h.Write(append([]byte(strconv.Itoa(len(part))+":"), part...)) }
-	write([]byte(s.Text))
-	for _, name := range s.ContextFiles() {
-		write([]byte(name))
-		write(s.Context[name])
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // ContextFiles are the names of the files of Context that the text can take, sorted: all of them

@@ -1,6 +1,7 @@
 package containerfiles_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,8 +41,6 @@ func TestResolveSources(t *testing.T) {
 	assert.Equal(t, map[string][]byte{"a.conf": []byte("a"), "arm": []byte("FROM os-base-image\n"), "blob": {0xff}}, sources[1].Context)
 	assert.Equal(t, `ConfigMap "worker" key "arm"`, sources[2].Name)
 	assert.Equal(t, "FROM os-base-image\n", sources[2].Text)
-	assert.Equal(t, sources[0].ContentHash, sources[2].ContentHash, "the same text in another place, without files that it can use")
-	assert.Regexp(t, `^[0-9a-f]{64}$`, sources[0].ContentHash)
 }
 
 func TestResolveSourcesReportsMissingSources(t *testing.T) {
@@ -63,19 +62,8 @@ spec.containerFile[PPC64LE] has content and configMapRef: the Containerfile is i
 	require.Equal(t, "gone", missing.ConfigMap)
 }
 
-func TestContentHash(t *testing.T) {
+func TestContextFiles(t *testing.T) {
 	t.Parallel()
-	hash := func(text string, files map[string]string) string {
-		files["Containerfile"] = text
-		sources, err := containerfiles.ResolveSources([]mcfgv1.MachineOSContainerfile{referred("", "x", "")},
-			map[string]containerfiles.ConfigMap{"x": {Data: files}})
-		require.NoError(t, err)
-		return sources[0].ContentHash
-	}
-	changes := func(text, name string) bool {
-		without := hash(text, map[string]string{"a.conf": "1"})
-		return without != hash(text, map[string]string{"a.conf": "1", name: "2"})
-	}
 	tests := map[string]struct {
 		text string
 		used bool // b.conf is
@@ -101,11 +89,32 @@ func TestContentHash(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.used, changes(test.text, "b.conf"))
+			source := containerfiles.Source{Text: test.text, Context: map[string][]byte{"a.conf": nil, "b.conf": nil}}
+			require.Equal(t, test.used, slices.Contains(source.ContextFiles(), "b.conf"))
 		})
 	}
-	assert.NotEqual(t, hash("FROM configs", map[string]string{}), hash("FROM configs\n", map[string]string{}), "the text counts byte for byte")
-	assert.NotEqual(t, hash("FROM configs\nCOPY . /", map[string]string{"a": "bc"}), hash("FROM configs\nCOPY . /", map[string]string{"ab": "c"}))
+}
+
+func TestCanonicalText(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, want string }{
+		"line feeds":               {"FROM configs\nRUN true", "FROM configs\nRUN true"},
+		"carriage returns":         {"FROM configs\r\nRUN true\r\n", "FROM configs\nRUN true\n"},
+		"several before line ends": {"RUN a\r\r\n", "RUN a\n"},
+		"one in the middle stays":  {"RUN a\rb", "RUN a\rb"},
+		"a byte order mark":        {"\ufeffRUN a", "RUN a"},
+		"nothing":                  {"", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := containerfiles.Source{Text: tt.text}.Canonical()
+			require.Equal(t, tt.want, got)
+			if tt.want != "" {
+				require.Equal(t, parse(t, tt.text).Lines, parse(t, got).Lines, "it is what is built")
+			}
+		})
+	}
 }
 
 func TestSelect(t *testing.T) {

@@ -66,8 +66,7 @@ type Description struct {
 type PlatformDescription struct {
 	Architecture mcfgv1.ContainerfileArch
 	// Layer is the configuration, taken apart: what goes into the image, and what is node state.
-	// Where content is built before the configuration is appended, it is what can be said before:
-	// layer.Split with the index of the built image says the rest.
+	// Where content is built, it is what can be said before: LayerOn says the rest.
 	Layer *layer.Plan
 	// Source is the Containerfile that was chosen; zero where there is none for this architecture.
 	Source containerfiles.Source
@@ -117,10 +116,9 @@ func (d *Description) describe(arch mcfgv1.ContainerfileArch, index *osindex.Ind
 	p := PlatformDescription{Architecture: arch, packageManager: packageManager(index)}
 	p.Source, _ = containerfiles.Select(d.request.Sources, arch)
 	failed := p.content(&d.request)
-	// Where content is built first, it may bring accounts and units that the configuration is
-	// about.
+	// Content may bring accounts and units that the configuration is about.
 	split := layer.Split
-	if failed == nil && p.Strategy == containerfiles.AppendAfter && p.HasContent {
+	if failed != nil || p.HasContent {
 		split = layer.Provisional
 	}
 	var err error
@@ -181,14 +179,32 @@ func (d *Description) Render(p *PlatformDescription, configImage string, labels 
 	return p.render(&d.request, configImage, labels)
 }
 
+// IsConfigFirst reports whether content is built on top of the configuration.
+func (p *PlatformDescription) IsConfigFirst() bool {
+	return p.HasContent && p.Strategy == containerfiles.ConfigFirst
+}
+
 // LayerOn is the configuration of one architecture, taken apart for content that has been built: it
-// may have brought accounts, units and links that the base image lacks. Errors are Terminal.
-func (d *Description) LayerOn(index *osindex.Index) (*layer.Plan, error) {
-	split, err := layer.Split(d.request.Config, index)
-	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+// may have brought accounts, units and links that the base image lacks. Where the configuration is
+// below the content, it is what that lacks, and nil where it lacks nothing. Errors are Terminal.
+func (d *Description) LayerOn(p *PlatformDescription, open func() (*osindex.Index, error)) (*layer.Plan, *osindex.Index, error) {
+	if p.IsConfigFirst() && len(p.Layer.Expected) == 0 {
+		return nil, nil, nil
 	}
-	return split, nil
+	index, err := open()
+	if err != nil {
+		return nil, nil, err
+	}
+	var on *layer.Plan
+	if p.IsConfigFirst() {
+		on, err = p.Layer.Complete(index)
+	} else {
+		on, err = layer.Split(d.request.Config, index)
+	}
+	if err != nil {
+		return nil, nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	return on, index, nil
 }
 
 // packageManager is the program of a base image that installs packages; empty where it has none
@@ -255,7 +271,7 @@ func (d *Description) inputs() (plan.Inputs, error) {
 	}
 	in.Config = sortedItems(maps.Keys(config))
 	for _, arch := range slices.Sorted(maps.Keys(sources)) {
-		in.Containerfiles = append(in.Containerfiles, plan.Containerfile{Arch: arch, Text: sources[arch].Text})
+		in.Containerfiles = append(in.Containerfiles, plan.Containerfile{Arch: arch, Text: sources[arch].Canonical()})
 		in.BuildInputs = append(in.BuildInputs, contextItems(sources[arch])...)
 	}
 	return in, nil

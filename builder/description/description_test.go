@@ -150,6 +150,21 @@ func TestDescribeInputs(t *testing.T) {
 	}
 }
 
+func TestKeysAndLineEnds(t *testing.T) {
+	t.Parallel()
+	keys := func(text string) plan.Keys {
+		d, err := description.Describe(description.Request{
+			Config: config(t, mcfgv1.MachineConfigSpec{}), Base: base, Sources: []containerfiles.Source{source(mcfgv1.NoArch, text)},
+			Platforms: []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/dnf")}},
+		})
+		require.NoError(t, err)
+		return d.Keys
+	}
+	lf := keys("FROM os-base-image\nRUN true\n")
+	assert.Equal(t, lf, keys("FROM os-base-image\r\nRUN true\r\n"))
+	assert.NotEqual(t, lf, keys("FROM os-base-image\nRUN false\n"))
+}
+
 func TestDescribeErrors(t *testing.T) {
 	t.Parallel()
 	amd64 := []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "etc/dir/file")}}

@@ -92,19 +92,11 @@ func (m *Maker) layersOnBase(o *Order) compose.LayerFunc {
 	})
 }
 
-// layersOnContent makes it for what was built. Where that was built on top of the configuration,
-// there is nothing to add.
+// layersOnContent makes it for what was built. Where that was built on top of the configuration, it
+// is what the configuration had to wait for.
 func (m *Maker) layersOnContent(o *Order) compose.LayerFunc {
 	return m.layers(o, func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error) {
-		if isConfigFirst(&o.Described.Platforms[i]) {
-			return nil, nil, nil
-		}
-		index, err := m.options.Base.Index(ctx, below)
-		if err != nil {
-			return nil, nil, err
-		}
-		split, err := o.Described.LayerOn(index)
-		return split, index, err
+		return o.Described.LayerOn(&o.Described.Platforms[i], func() (*osindex.Index, error) { return m.options.Base.Index(ctx, below) })
 	})
 }
 

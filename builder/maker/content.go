@@ -14,7 +14,6 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -53,17 +52,11 @@ func (o *Order) content() Content { return ContentOf(o.Base, o.Described) }
 
 func (o *Order) contentTarget() Target { return o.content().In(o.Target.Repository) }
 
-// isConfigFirst reports whether the content of an architecture is built on top of the
-// configuration.
-func isConfigFirst(p *description.PlatformDescription) bool {
-	return p.HasContent && p.Strategy == containerfiles.ConfigFirst
-}
-
 // howBuilt says what was built and, where the configuration had to come first, why a change of it
 // costs a build.
 func (o *Order) howBuilt(appended string) string {
 	for _, p := range o.Described.Platforms {
-		if isConfigFirst(&p) {
+		if p.IsConfigFirst() {
 			return "the content was built on top of the configuration: " + p.StrategyReason
 		}
 	}

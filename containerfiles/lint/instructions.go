@@ -22,7 +22,7 @@ func (l *linting) checkSyntax(in *containerfiles.Instruction) bool {
 	case isMissingArguments(in):
 		l.report(in, containerfiles.ReasonMissingArguments, "%s wants arguments", in.Keyword)
 	case in.Err != nil && slices.Contains([]string{"ENV", "LABEL", "ARG"}, in.Keyword):
-		l.report(in, containerfiles.ReasonLegacyKeyValue, "%s %v", in.Keyword, containerfiles.ErrPairs)
+		l.report(in, containerfiles.ReasonSyntax, "%s %v", in.Keyword, containerfiles.ErrPairs)
 	case in.Err != nil:
 		l.report(in, containerfiles.ReasonSyntax, "%s", containerfiles.Clean(in.Err.Error()))
 	case in.Stage < 0 && in.Keyword != "ARG":
@@ -97,7 +97,6 @@ func (l *linting) words(in *containerfiles.Instruction) {
 func (l *linting) pair(in *containerfiles.Instruction, pair instructions.KeyValuePair) {
 	if pair.NoDelim {
 		l.report(in, containerfiles.ReasonLegacyKeyValue, "%s %s lacks an equals sign", in.Keyword, containerfiles.Clip(pair.Key))
-		return
 	}
 	if in.Keyword == "ENV" {
 		l.secretName(in, pair.Key)

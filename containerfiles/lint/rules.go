@@ -19,7 +19,6 @@ var errorRules = []Rule{
 		"Correct the keyword, or end the line before with a backslash.",
 	},
 	{containerfiles.ReasonMissingArguments, SeverityError, "The instruction is not complete.", "Add what the message names."},
-	{containerfiles.ReasonNoFrom, SeverityError, "There is nothing to build on.", "Begin with FROM " + containerfiles.StageBase + "."},
 	{containerfiles.ReasonBeforeFrom, SeverityError, "Only ARG may come before the first FROM.", "Move the line below FROM."},
 	{
 		containerfiles.ReasonNotOffered, SeverityError, "The image would lack the cluster's operating system and its configuration.",
@@ -50,10 +49,6 @@ var errorRules = []Rule{
 	},
 	{containerfiles.ReasonInvalidImage, SeverityError, "The image cannot be pulled.", "Write registry/path:tag or registry/path@sha256:digest."},
 	{containerfiles.ReasonSubstitution, SeverityError, "Buildah cannot replace the variable.", "Use $NAME, ${NAME}, ${NAME:-default} or ${NAME:+value}."},
-	{
-		containerfiles.ReasonLegacyKeyValue, SeverityError, "Without the equals sign it is easy to get one name where two were meant.",
-		`Write NAME="value".`,
-	},
 	{containerfiles.ReasonUnsupportedFlag, SeverityError, "Buildah, which runs the build, does not know it.", "Leave it out."},
 	{containerfiles.ReasonUnsupportedMount, SeverityError, "Buildah, which runs the build, does not know it.", "Leave it out."},
 	{
@@ -115,6 +110,10 @@ var warningRules = []Rule{
 		containerfiles.ReasonNotInit, SeverityWarning, "A node boots /sbin/init, whatever the image says; tools that run the image as a container expect it.",
 		"Leave it out; start programs with a systemd unit.",
 	},
+	{
+		containerfiles.ReasonLegacyKeyValue, SeverityWarning, "Without the equals sign it is easy to get one name where two were meant.",
+		`Write NAME="value".`,
+	},
 	{containerfiles.ReasonUser, SeverityWarning, "It has no effect on a node, and checks that run in the image fail.", "Write USER root below."},
 	{
 		containerfiles.ReasonShell, SeverityWarning, "It changes what later RUN lines mean, and Buildah keeps it only in images of Docker's format.",
@@ -175,7 +174,7 @@ var buildKitRules = []BuildKitRule{
 	{linter.RuleInvalidDefaultArgInFrom.Name, true, "an error here: builds pass no arguments"},
 	{linter.RuleInvalidDefinitionDescription.Name, false, "experimental, and style only"},
 	{linter.RuleJSONArgsRecommended.Name, false, containerfiles.ReasonNotInit + " says more"},
-	{linter.RuleLegacyKeyValueFormat.Name, true, "an error here, as published"},
+	{linter.RuleLegacyKeyValueFormat.Name, true, ""},
 	{linter.RuleMaintainerDeprecated.Name, true, ""},
 	{linter.RuleMultipleInstructionsDisallowed.Name, false, containerfiles.ReasonNotInit + " and " + containerfiles.ReasonNoEffect + " report each of them"},
 	{linter.RuleNoEmptyContinuation.Name, true, ""},

@@ -42,10 +42,6 @@ func (l *linting) file() {
 	if l.c.Empty() {
 		return
 	}
-	if len(l.stages) == 0 {
-		l.reportLines(nil, [2]int{}, containerfiles.ReasonNoFrom, "there is no FROM")
-		return
-	}
 	for _, u := range l.g.Uses {
 		l.use(u)
 	}

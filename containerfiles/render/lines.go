@@ -98,6 +98,9 @@ func (r *rendering) writeRest(first int) error {
 		return err
 	}
 	maps.Copy(changed, danglingEnd(r.c))
+	if r.c.LacksFrom() {
+		r.add(originStage, "FROM "+containerfiles.StageConfigs)
+	}
 	for line := first; line <= len(r.c.Lines); line++ {
 		text, ok := changed[line]
 		if !ok {

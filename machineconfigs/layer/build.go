@@ -8,26 +8,24 @@ import (
 )
 
 // Build makes the layer. It may be called any number of times. Errors: an input that the plan asks
-// for is missing, or fetched content doesn't have its hash; or the plan expects something of an
-// image that is not built yet.
+// for is missing, or fetched content doesn't have its hash.
 func (p *Plan) Build(in Inputs) (*Layer, error) {
 	if p.build == nil {
 		return nil, errors.New("building a layer: the plan does not come from Split")
 	}
-	if len(p.Expected) > 0 {
-		return nil, fmt.Errorf("building a layer: the image below has to be built first, it brings %s", strings.Join(p.Expected, ", "))
-	}
 	b := assembly{tree: p.build.tree, below: p.build.below, in: in, entries: map[string]Entry{}, links: map[string][]string{}}
-	record, err := p.build.record.encode(in.Remote)
-	if err != nil {
-		return nil, err
-	}
 	for _, at := range sortedKeys(b.tree.nodes) {
 		if err := b.add(b.tree.nodes[at]); err != nil {
 			return nil, err
 		}
 	}
-	b.put(Entry{Path: p.build.record.at[1:], Type: RegularFile, Mode: recordMode, body: record})
+	if p.build.record.at != "" {
+		record, err := p.build.record.encode(in.Remote)
+		if err != nil {
+			return nil, err
+		}
+		b.put(Entry{Path: p.build.record.at[1:], Type: RegularFile, Mode: recordMode, body: record})
+	}
 	b.nameFiles()
 	l := &Layer{entries: make([]Entry, 0, len(b.entries))}
 	for _, at := range sortedKeys(b.entries) {

@@ -29,27 +29,23 @@ func (s *splitter) enablement() {
 		if !isTrue(u.Enabled) || isTrue(u.Mask) {
 			continue
 		}
-		report := systemd.Enable(s.tree, u.Name)
-		s.plan.Notices = append(s.plan.Notices, report.Notices...)
-		for _, err := range report.Failures {
-			switch missing := errors.Is(err, systemd.ErrNotFound); {
-			case missing && s.contentFollows:
-				s.plan.Expected = append(s.plan.Expected, "unit "+u.Name)
-			case missing && len(s.record.extensions) > 0:
-				s.noteOfExtension(u)
-			default:
-				s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
-			}
-		}
+		s.enable(u)
 	}
 	s.errs = append(s.errs, s.tree.clashes...)
 }
 
-// noteOfExtension tells about a unit that may come with an extension, in a layer that the image
-// below does not have. Without the unit no one knows its links.
-func (s *splitter) noteOfExtension(u plannedUnit) {
-	s.notice(u.item, "it is not in the image below. If it comes with an extension, a preset enables it on the first boot of new machines only: "+
-		"lay the configuration over the image that has the extension (stage os-base-image), or give the unit contents")
+// enable enables a unit, or expects it of the content.
+func (s *splitter) enable(u plannedUnit) {
+	report := systemd.Enable(s.tree, u.Name)
+	s.plan.Notices = append(s.plan.Notices, report.Notices...)
+	for _, err := range report.Failures {
+		if errors.Is(err, systemd.ErrNotFound) && s.contentFollows {
+			s.plan.Expected = append(s.plan.Expected, "unit "+u.Name)
+			s.late.units = append(s.late.units, u)
+			continue
+		}
+		s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
+	}
 }
 
 // withFix adds to what systemd would say what can be done about it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
+	"github.com/layerwright/layerwright/machineconfigs/layer/nodestate"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -20,7 +21,7 @@ func (s *splitter) files() {
 		case n != nil:
 			s.record.files = append(s.record.files, recordedFile{file: f, node: n})
 		case p.reason != "":
-			s.plan.NodeState.Files = append(s.plan.NodeState.Files, File{File: f, Resolved: p.real, Reason: p.reason})
+			s.plan.NodeState.Files = append(s.plan.NodeState.Files, nodestate.File{File: f, Resolved: p.real, Reason: p.reason})
 		}
 	}
 }
@@ -104,6 +105,13 @@ func checkMode(mode *int) error {
 
 // own gives a node the owner that the configuration names.
 func (s *splitter) own(n *node, written types.Node) {
+	s.setOwner(n, written)
+	if n.user != "" || n.group != "" {
+		s.late.owners = append(s.late.owners, lateOwner{node: n, written: written})
+	}
+}
+
+func (s *splitter) setOwner(n *node, written types.Node) {
 	var err error
 	if n.uid, err = choose(written.User.ID, written.User.Name, s.accounts.users, n.uid); err != nil {
 		n.user = s.ownerNotFound(n, "user", written.User.Name, err)
@@ -140,7 +148,7 @@ func (s *splitter) directories() {
 		case n != nil:
 			s.record.directories = append(s.record.directories, recordedDirectory{directory: d, node: n})
 		case p.reason != "":
-			s.plan.NodeState.Directories = append(s.plan.NodeState.Directories, Directory{Directory: d, Resolved: p.real, Reason: p.reason})
+			s.plan.NodeState.Directories = append(s.plan.NodeState.Directories, nodestate.Directory{Directory: d, Resolved: p.real, Reason: p.reason})
 		}
 	}
 }

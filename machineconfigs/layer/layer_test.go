@@ -287,53 +287,6 @@ func TestLayerIsAlwaysTheSame(t *testing.T) {
 	}
 }
 
-func TestProvisionalLayerBeforeContent(t *testing.T) {
-	t.Parallel()
-	cfg := config(t, `{"storage":{
-		"files":[{"path":"/etc/a","user":{"name":"app"},"group":{"name":"core"},"contents":{"source":"data:,a"}}],
-		"directories":[{"path":"/etc/d","group":{"name":"app"}}]},
-		"systemd":{"units":[{"name":"app.service","enabled":true},{"name":"sshd.service","enabled":true}]}}`)
-	_, err := layer.Split(cfg, ostree().index(t))
-	require.Len(t, errorsOf(err), 3)
-
-	plan, err := layer.Provisional(cfg, ostree().index(t))
-	require.NoError(t, err)
-	require.Equal(t, []string{"group app", "unit app.service", "user app"}, plan.Expected)
-	_, err = plan.Build(layer.Inputs{})
-	require.ErrorContains(t, err, "has to be built first, it brings group app, unit app.service, user app")
-
-	other := files(t, `{"path":"/etc/a","user":{"name":"app2"},"group":{"name":"core"},"contents":{"source":"data:,a"}}`)
-	otherPlan, err := layer.Provisional(other, ostree().index(t))
-	require.NoError(t, err)
-	require.NotEqual(t, itemHash(t, plan, "file /etc/a"), itemHash(t, otherPlan, "file /etc/a"), "the name counts while no one knows its number")
-
-	built := ostree().with(base{ //nolint:gosec // accounts without passwords, made up
-		"usr/lib/group": "app:x:901:\n", "usr/lib/passwd": "app:x:900:901::/:/sbin/nologin\n", vendor + "app.service": wanted,
-	})
-	all := build(t, cfg, built)
-	require.Equal(t, 900, all["etc/a"].UID)
-	require.Equal(t, 901, all["etc/d"].GID)
-
-	plan, err = layer.Provisional(cfg, built.index(t))
-	require.NoError(t, err)
-	require.Empty(t, plan.Expected, "the base has everything already")
-	_, err = plan.Build(layer.Inputs{})
-	require.NoError(t, err)
-	_, err = layer.Provisional(files(t, `{"path":"/etc/private"}`), ostree().index(t))
-	require.Error(t, err, "what no content mends is wrong from the beginning")
-}
-
-func itemHash(t *testing.T, plan *layer.Plan, name string) string {
-	t.Helper()
-	for _, item := range plan.Items {
-		if item.Name == name {
-			return item.Hash
-		}
-	}
-	require.Fail(t, "no item", name)
-	return ""
-}
-
 func TestPlanThatIsNotOfSplitCannotBeBuilt(t *testing.T) {
 	t.Parallel()
 	_, err := (&layer.Plan{}).Build(layer.Inputs{})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
+	"github.com/layerwright/layerwright/machineconfigs/layer/nodestate"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -22,7 +23,7 @@ func (s *splitter) links() {
 		case n != nil:
 			s.record.links = append(s.record.links, recordedLink{link: l, node: n})
 		case p.reason != "":
-			s.plan.NodeState.Links = append(s.plan.NodeState.Links, Link{Link: l, Resolved: p.real, Reason: p.reason})
+			s.plan.NodeState.Links = append(s.plan.NodeState.Links, nodestate.Link{Link: l, Resolved: p.real, Reason: p.reason})
 		}
 	}
 }

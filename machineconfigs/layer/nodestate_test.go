@@ -9,6 +9,7 @@ import (
 
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
+	"github.com/layerwright/layerwright/machineconfigs/layer/nodestate"
 )
 
 const (
@@ -137,7 +138,7 @@ func TestSummaryHasNoSecrets(t *testing.T) {
 	require.Contains(t, text, "unit secret.service: ")
 	require.Contains(t, text, "storage.disks (/dev/sda): ")
 	require.Len(t, lines, 1+1+3+1+8+3+2+1+7)
-	require.Empty(t, layer.NodeState{}.Summary())
+	require.Empty(t, nodestate.State{}.Summary())
 }
 
 func TestNodeStateSurvivesJSON(t *testing.T) {
@@ -145,10 +146,10 @@ func TestNodeStateSurvivesJSON(t *testing.T) {
 	state := split(t, nodeConfig(t), ostree()).NodeState
 	data, err := json.Marshal(state)
 	require.NoError(t, err)
-	var back layer.NodeState
+	var back nodestate.State
 	require.NoError(t, json.Unmarshal(data, &back))
 	require.Equal(t, state, back)
-	empty, err := json.Marshal(layer.NodeState{})
+	empty, err := json.Marshal(nodestate.State{})
 	require.NoError(t, err)
 	require.JSONEq(t, "{}", string(empty))
 }

@@ -3,6 +3,7 @@ package layer
 import (
 	"path"
 
+	"github.com/layerwright/layerwright/machineconfigs/layer/nodestate"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -16,7 +17,7 @@ type Plan struct {
 	// the image below they decide every byte of the layer.
 	Items []Item
 	// NodeState is everything else: what the node agent applies.
-	NodeState NodeState
+	NodeState nodestate.State
 	// Remote are the contents to be fetched before Build, sorted by key, each once.
 	Remote []Remote
 	// Wanted are files of the image below whose content Build needs and that the index doesn't
@@ -25,8 +26,8 @@ type Plan struct {
 	// Notices are sentences for people about what is allowed and probably not what was meant, such
 	// as enabling a unit that has no [Install] section.
 	Notices []string
-	// Expected are things that the image below does not have and that its content has to bring, in
-	// words; only in a plan of Provisional.
+	// Expected are things that the image below does not have and that the content has to bring, in
+	// words; only in a plan of Provisional. The layer lacks what is about them.
 	Expected []string
 
 	build *builder
@@ -36,6 +37,7 @@ type Plan struct {
 type builder struct {
 	tree   *tree
 	record record
+	late   late
 	// below is what Build reads of the image below.
 	below below
 }
@@ -66,7 +68,7 @@ func newBelow(base *osindex.Index, nodes map[string]*node, paths ...string) belo
 		}
 	}
 	for _, at := range paths {
-		for dir := path.Dir(at); dir != "/" && add(dir); {
+		for dir := path.Dir(at); at != "" && dir != "/" && add(dir); {
 			dir = path.Dir(dir)
 		}
 	}

@@ -27,6 +27,8 @@ type splitter struct {
 	wanted  map[string]bool
 	// contentFollows reports whether the image below gets content before the layer is laid over it.
 	contentFollows bool
+	// late is what then has to wait for the content.
+	late late
 	// taken is which item of the configuration has a real path, and written which has a path as it
 	// is written.
 	taken, written map[string]*item
@@ -42,10 +44,10 @@ func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 	return newSplitter(cfg, base).split()
 }
 
-// Provisional is Split before the image below is built: base is what it will be built on. Accounts
-// and units that base lacks are expected of the content instead of being errors; once the image is
-// there, Split reports whether it has them. Items, and so keys, are made of what the configuration
-// says about them. A plan that expects something cannot be built.
+// Provisional is Split before content is built: base is what it will be built on. Accounts and
+// units that base lacks are expected of the content instead of being errors. Items, and so keys,
+// are made of what the configuration says about them; the layer lacks it. Once the content is
+// there, Split of its image, or Complete where the layer lies below the content, says the rest.
 func Provisional(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 	s := newSplitter(cfg, base)
 	s.contentFollows = true
@@ -61,11 +63,12 @@ func newSplitter(cfg *machineconfigs.Config, base *osindex.Index) *splitter {
 
 func (s *splitter) split() (*Plan, error) {
 	steps := []func(){
-		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.packages, s.enablement, s.nodeState,
+		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.packages, s.enablement,
 	}
 	for _, step := range steps {
 		step()
 	}
+	s.plan.NodeState.Add(s.cfg)
 	if len(s.errs) == 0 {
 		s.failOn(s.tree.check())
 	}
@@ -93,9 +96,15 @@ func (s *splitter) finish() *Plan {
 	p.Expected = slices.Compact(p.Expected)
 	s.record.sort()
 	s.record.digest = itemsDigest(p.Items)
-	p.build = &builder{tree: s.tree, record: s.record, below: newBelow(s.base, s.tree.nodes, s.record.at)}
-	s.tree.base = nil // it takes much memory, and a plan lives longer
+	p.build = s.builder()
 	return p
+}
+
+// builder is what Build needs of the splitter.
+func (s *splitter) builder() *builder {
+	b := &builder{tree: s.tree, record: s.record, late: s.late, below: newBelow(s.base, s.tree.nodes, s.record.at)}
+	s.tree.base = nil // it takes much memory, and a plan lives longer
+	return b
 }
 
 // itemsDigest is over what is in the image because of the configuration, and nothing else.

@@ -10,6 +10,7 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer/nodestate"
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -30,7 +31,7 @@ func (s *splitter) units() {
 		}
 		seen[u.Name] = true
 		if reason := s.nodeOnly(s.cfg.NodeOnly.Units, u.Name, ""); reason != "" {
-			s.plan.NodeState.Units = append(s.plan.NodeState.Units, Unit{Unit: u, Reason: reason})
+			s.plan.NodeState.Units = append(s.plan.NodeState.Units, nodestate.Unit{Unit: u, Reason: reason})
 			continue
 		}
 		s.unit(plannedUnit{u, it})

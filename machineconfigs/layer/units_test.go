@@ -184,18 +184,6 @@ func TestNotices(t *testing.T) {
 	require.Empty(t, split(t, units(t, unit("a.service", wanted, `"enabled":true`)), ostree()).Notices)
 }
 
-func TestUnitsOfExtensionsMayBeMissing(t *testing.T) {
-	t.Parallel()
-	cfg := units(t, unit("usbguard.service", "", `"enabled":true`))
-	cfg.Extensions = []string{"usbguard"}
-	all := build(t, cfg, ostree())
-	require.Empty(t, changes(all))
-	require.Contains(t, string(all[layer.PresetPath[1:]].Content), "enable usbguard.service\n")
-	require.Contains(t, strings.Join(split(t, cfg, ostree()).Notices, "\n"), "unit usbguard.service: it is not in the image below")
-	all = build(t, cfg, ostree().with(base{vendor + "usbguard.service": wanted}))
-	require.Equal(t, []string{admin + "multi-user.target.wants/usbguard.service -> /usr/lib/systemd/system/usbguard.service"}, changes(all))
-}
-
 func TestPresetsThatAreNotKnownYet(t *testing.T) {
 	t.Parallel()
 	zero := strings.Repeat("0", 64)

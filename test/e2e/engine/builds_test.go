@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +113,10 @@ RUN --mount=type=tmpfs,target=/scratch echo gone > /scratch/file
 			containerfile: "FROM os-base-image\nARG GREETING=hi\nENV PLACE=/etc/greeting\nRUN echo $GREETING $TARGETARCH > $PLACE\nUSER 1000\nRUN id -u > /tmp/id\nUSER 0\nRUN cp /tmp/id /etc/id\n",
 			want:          map[string]string{"etc/greeting": "hi\n", "etc/id": "1000\n"},
 		},
+		"without FROM": {
+			containerfile: "RUN echo hello > /etc/hello\nLABEL quay.expires-after=24h\n",
+			want:          map[string]string{"etc/hello": "hello\n"},
+		},
 		"from the image with the configuration": {
 			containerfile: "FROM configs\nRUN echo hello > /etc/hello\n",
 			want:          map[string]string{"etc/hello": "hello\n"},
@@ -140,6 +146,29 @@ RUN --mount=type=tmpfs,target=/scratch echo gone > /scratch/file
 			assert.Equal(t, types.OCIManifestSchema1, manifest.MediaType)
 		})
 	}
+}
+
+// TestNamesWithTagAndDigest has names as Renovate writes them, and instructions in their old form,
+// which are what Containerfiles of bootable images have.
+func TestNamesWithTagAndDigest(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	repository, digest, _ := strings.Cut(h.put(t, "os/tools", packages), "@")
+	tools := repository + ":not-there@" + digest
+	p := newPod(t, h, "ARG REPOSITORY="+repository+"\nARG DIGEST="+digest+"\nFROM ${REPOSITORY}:not-there@${DIGEST} AS tools\n"+
+		"FROM configs\nLABEL containers.bootc 1\nENV LANG C.UTF-8\nSTOPSIGNAL SIGRTMIN+3\n"+
+		"COPY --from=tools /usr/share/rpm-ostree /usr/share/a\nCOPY --from="+tools+" /usr/share/rpm-ostree /usr/share/b\n"+
+		"RUN --mount=type=bind,from="+tools+",target=/tools ls /tools/usr/share > /etc/list && echo $LANG > /etc/lang\n", nil)
+	image := h.get(t, p.buildAndPush(t))
+	content := files(t, mutate.Extract(image))
+	assert.Contains(t, content["etc/list"], "rpm-ostree")
+	assert.Equal(t, "C.UTF-8\n", content["etc/lang"])
+	assert.Contains(t, slices.Collect(maps.Keys(content)), "usr/share/a/extensions/repodata/repomd.xml")
+	assert.Contains(t, slices.Collect(maps.Keys(content)), "usr/share/b/extensions/repodata/repomd.xml")
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "1", config.Config.Labels["containers.bootc"])
+	assert.Equal(t, "SIGRTMIN+3", config.Config.StopSignal)
 }
 
 func TestPackagesComeFromTheExtensionsImage(t *testing.T) {

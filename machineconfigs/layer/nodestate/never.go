@@ -1,7 +1,9 @@
-package layer
+package nodestate
 
 import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+
+	"github.com/layerwright/layerwright/machineconfigs"
 )
 
 // Reasons for what no image can carry, wherever it is.
@@ -12,24 +14,23 @@ const (
 	reasonFirstBoot       = "only Ignition applies it, when a machine boots for the first time"
 )
 
-// nodeState adds what is never image content.
-func (s *splitter) nodeState() {
-	state, config := &s.plan.NodeState, s.cfg.Ignition
-	args := KernelArguments{Add: s.cfg.KernelArguments, Remove: s.cfg.RemoveKernelArguments}
+// Add adds what is never image content.
+func (s *State) Add(cfg *machineconfigs.Config) {
+	args := KernelArguments{Add: cfg.KernelArguments, Remove: cfg.RemoveKernelArguments}
 	if len(args.Add)+len(args.Remove) > 0 {
 		args.Reason = reasonKernelArguments
-		state.KernelArguments = args
+		s.KernelArguments = args
 	}
-	if s.cfg.FIPS {
-		state.FIPS = FIPS{Enabled: true, Reason: reasonFIPS}
+	if cfg.FIPS {
+		s.FIPS = FIPS{Enabled: true, Reason: reasonFIPS}
 	}
-	for _, u := range config.Passwd.Users {
-		state.Users = append(state.Users, User{User: u, Reason: reasonAccount})
+	for _, u := range cfg.Ignition.Passwd.Users {
+		s.Users = append(s.Users, User{User: u, Reason: reasonAccount})
 	}
-	for _, g := range config.Passwd.Groups {
-		state.Groups = append(state.Groups, Group{Group: g, Reason: reasonAccount})
+	for _, g := range cfg.Ignition.Passwd.Groups {
+		s.Groups = append(s.Groups, Group{Group: g, Reason: reasonAccount})
 	}
-	state.FirstBoot = firstBoot(config)
+	s.FirstBoot = firstBoot(cfg.Ignition)
 }
 
 // firstBoot lists the sections that only a first boot uses.

@@ -1,4 +1,4 @@
-package layer
+package nodestate
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // Summary says in lines for people what the node agent will do. There is no secret in it: no key,
 // no hash, no content, no value of a kernel argument.
-func (s NodeState) Summary() []string {
+func (s State) Summary() []string {
 	lines := slices.Concat(s.KernelArguments.summary(), s.FIPS.summary())
 	for _, u := range s.Users {
 		lines = append(lines, fmt.Sprintf("user %s (%s): %s", u.User.Name, aboutUser(u.User), u.Reason))

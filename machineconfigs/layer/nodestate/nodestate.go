@@ -1,10 +1,10 @@
-package layer
+package nodestate
 
 import "github.com/coreos/ignition/v2/config/v3_5/types"
 
-// NodeState is what an image cannot carry, for the node agent: each part with the reason why it is
-// not in the image. It can be written as JSON and read back. It holds secrets; Summary doesn't.
-type NodeState struct {
+// State is what an image cannot carry, for the node agent: each part with the reason why it is not
+// in the image. It can be written as JSON and read back. It holds secrets; Summary doesn't.
+type State struct {
 	KernelArguments KernelArguments `json:"kernelArguments,omitzero"`
 	FIPS            FIPS            `json:"fips,omitzero"`
 	Users           []User          `json:"users,omitempty"`
