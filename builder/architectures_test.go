@@ -143,7 +143,7 @@ func TestAnArchitectureThatTheImageIsNotFor(t *testing.T) {
 			b := w.builder(use)
 			w.settle(b)
 			said := w.says("worker", status.Stalled)
-			assert.Contains(t, said, `True UnsuitableBaseImage osImageURL of MachineConfig "rendered-worker-many": using image "`+w.base+`" as a base: it is for amd64`)
+			assert.Contains(t, said, `True UnsuitableBaseImage MachineConfig "rendered-worker-many": spec.osImageURL: using image "`+w.base+`" as a base: it is for amd64`)
 			assert.Contains(t, said, `node "two" of pool "worker" is arm64: name an OS image that is for arm64 too, or give that node another pool`)
 			assert.Empty(t, w.builds())
 

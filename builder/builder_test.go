@@ -834,7 +834,7 @@ func TestStatusOfFaults(t *testing.T) {
 				w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
 			},
 			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
-			message: []string{`osImageURL of MachineConfig "rendered-worker-1": resolving image`, "502 Bad Gateway"},
+			message: []string{`MachineConfig "rendered-worker-1": spec.osImageURL: resolving image`, "502 Bad Gateway"},
 			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
 		},
 		"a registry to push to that can't be reached": {

@@ -2,6 +2,8 @@ package containerfiles_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +28,18 @@ func TestErrorTexts(t *testing.T) {
 		"a missing key":    {&containerfiles.MissingError{Field: "f", ConfigMap: "x", Key: "y"}, `f: ConfigMap "x" has no key "y"`},
 		"one finding":      {&lint.Error{Findings: []lint.Finding{{Line: 3, Message: "m"}}}, "Containerfile line 3: m"},
 		"a file's finding": {&lint.Error{File: "x", Findings: []lint.Finding{{Message: "m"}}}, "x: m"},
-		"several findings": {&lint.Error{File: "x", Findings: []lint.Finding{{Line: 1, Message: "m"}, {}, {}}}, "x line 1: m (and 2 more errors)"},
+		"what to do":       {&lint.Error{Findings: []lint.Finding{{Line: 3, Message: "m", Fix: "Do it."}}}, "Containerfile line 3: m. Do it"},
+		"several findings": {
+			&lint.Error{File: "x", Findings: []lint.Finding{
+				{Line: 1, Reason: "A", Message: "m", Fix: "Do it."}, {Line: 2, Reason: "A", Message: "n", Fix: "Do it."},
+				{Line: 9, Reason: "B", Message: "o", Fix: "Leave it."},
+			}},
+			"x line 1: m. Do it; line 2: n; line 9: o. Leave it",
+		},
+		"more findings than anyone reads": {
+			&lint.Error{File: "x", Findings: slices.Repeat([]lint.Finding{{Line: 1, Reason: "A", Message: strings.Repeat("m", 300)}}, 5)},
+			"x line 1: " + strings.Repeat("m", 300) + "; line 1: " + strings.Repeat("m", 300) + "; and 3 more errors",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -256,7 +256,7 @@ func TestRenderErrors(t *testing.T) {
 		"a label with broken bytes":   {good, withLabels("a", "\xff"), `the value of the label "a" has a line break`},
 		"a label that is too long":    {good, withLabels("a", strings.Repeat("x", 8193)), "longer than 8192 bytes"},
 		"a label with a strange name": {good, withLabels("a b", "c"), `the label "a b" is not of letters`},
-		"findings":                    {"FROM os-base-image\nRUN --security=insecure true\nFRMO x\n", nil, `Containerfile line 2: RUN --security is not supported (and 1 more error)`},
+		"findings":                    {"FROM os-base-image\nRUN --security=insecure true\nFRMO x\n", nil, `Containerfile line 2: RUN --security is not supported. Leave it out; line 3: unknown instruction: "FRMO". Correct the keyword`},
 		"another base":                {"FROM quay.io/a/b:1\n", nil, `Containerfile line 1: the last stage, on line 1, starts from "quay.io/a/b:1", and not from os-base-image`},
 		"a number that is hidden":     {"FROM quay.io/a/b:1\nFROM os-base-image\nCOPY --fr\\om=0 /a /etc/a\n", nil, "Containerfile line 3: COPY: the number in --from is not written plainly"},
 		"a missing file":              {"FROM os-base-image\nCOPY a /etc/\n", nil, "Containerfile line 2: COPY: there are no files to take"},

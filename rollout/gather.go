@@ -174,7 +174,7 @@ func (r *Reconciler) compareArguments(ctx context.Context, s *scope) error {
 		if err != nil {
 			return err
 		}
-		n.SameArguments = has != nil && wants != nil && slices.Equal(has.Spec.KernelArguments, wants.Spec.KernelArguments) && has.Spec.FIPS == wants.Spec.FIPS
+		n.SameArguments = has != nil && wants != nil && slices.Equal(has.Spec.KernelArguments, wants.Spec.KernelArguments)
 	}
 	return nil
 }

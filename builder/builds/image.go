@@ -224,7 +224,7 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 		request.Tags, result.poolTag = pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
 		request.BeforeTags = b.requireNotEnded
 	})
-	if err != nil {
+	if err = objects.NameSources(ctx, b.options.Reader, b.Pool, err); err != nil {
 		if fault.IsTerminal(err) {
 			b.options.Metrics.Pushed(b.Pool, "failed", b.options.Clock.Since(begin))
 		}

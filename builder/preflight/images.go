@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -108,8 +109,7 @@ func (i *inspection) resolveBase(ctx context.Context) {
 	spec := string(i.request.Config.Spec.BaseOSImagePullSpec)
 	field, reference := "spec.baseOSImagePullSpec", spec
 	if reference == "" {
-		field = fmt.Sprintf("osImageURL of MachineConfig %q", i.request.Rendered.Name)
-		reference = i.request.Rendered.OSImageURL
+		field, reference = layer.FieldOSImageURL, i.request.Rendered.OSImageURL
 	}
 	if reference == "" {
 		i.fail(fault.NewTerminal(mcfgv1.ReasonImageNotFound, errors.New(
@@ -121,8 +121,16 @@ func (i *inspection) resolveBase(ctx context.Context) {
 		i.result.Base, err = i.chooseBase(ctx, &found)
 	}
 	if err != nil {
-		i.fail(about(field, err))
+		i.fail(i.aboutImage(field, err))
 	}
+}
+
+// aboutImage says which field names the image that an error is about.
+func (i *inspection) aboutImage(field string, err error) error {
+	if field == layer.FieldOSImageURL || field == layer.FieldExtensionsImage {
+		return &layer.Error{MachineConfig: i.request.Rendered.Name, Path: field, Err: err}
+	}
+	return about(field, err)
 }
 
 // chooseBase reads what the OS image has for the architectures that are wanted.
@@ -170,15 +178,14 @@ func architecturesOf(platforms []v1.Platform) []mcfgv1.Architecture {
 func (i *inspection) resolveExtensions(ctx context.Context) {
 	reference, field := string(i.request.Config.Spec.BaseOSExtensionsImagePullSpec), "spec.baseOSExtensionsImagePullSpec"
 	if reference == "" {
-		reference = i.request.Rendered.ExtensionsImage
-		field = fmt.Sprintf("the extensions image of MachineConfig %q", i.request.Rendered.Name)
+		field, reference = layer.FieldExtensionsImage, i.request.Rendered.ExtensionsImage
 	}
 	if reference == "" || !i.usesExtensions() {
 		return
 	}
 	found, err := i.resolve(ctx, reference)
 	if err != nil {
-		i.fail(about(field, err))
+		i.fail(i.aboutImage(field, err))
 		i.isIncomplete = true
 		return
 	}

@@ -94,7 +94,7 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 		return Answer{Problem: err}
 	}
 	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.WantsRecheck(s.Config)})
-	if err != nil {
+	if err = objects.NameSources(ctx, f.options.Reader, s.Config.Spec.MachineConfigPool.Name, err); err != nil {
 		return f.notFound(s, key, err)
 	}
 	found := &Image{

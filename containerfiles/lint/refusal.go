@@ -3,6 +3,7 @@ package lint
 import (
 	"cmp"
 	"fmt"
+	"strings"
 )
 
 // Error means that a Containerfile was not rendered because of its findings.
@@ -13,16 +14,39 @@ type Error struct {
 	Findings []Finding
 }
 
-// Error is the first finding, and how many more there are.
+// maxRefusal is about how long the text of an Error gets: conditions have room for little more.
+const maxRefusal = 700
+
+// Error is what is wrong and what to do about it, as many findings as there is room for, and how
+// many more there are.
 func (e *Error) Error() string {
-	text := cmp.Or(e.File, "Containerfile") + " " + e.Findings[0].place() + ": " + e.Findings[0].Message
-	if e.Findings[0].Line == 0 {
-		text = cmp.Or(e.File, "Containerfile") + ": " + e.Findings[0].Message
+	text := cmp.Or(e.File, "Containerfile")
+	if place := e.Findings[0].place(); place != "" {
+		text += " " + place
 	}
-	if more := len(e.Findings) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more %s)", more, plural(more, "error"))
+	text += ": " + e.Findings[0].advice()
+	for i, f := range e.Findings[1:] {
+		more := strings.TrimPrefix(f.place()+": ", ": ")
+		if e.Findings[i].Reason == f.Reason { // and so with the same to do
+			more += f.Message
+		} else {
+			more += f.advice()
+		}
+		if len(text)+len(more) > maxRefusal {
+			left := len(e.Findings) - 1 - i
+			return text + fmt.Sprintf("; and %d more %s", left, plural(left, "error"))
+		}
+		text += "; " + more
 	}
 	return text
+}
+
+// advice is the message and what to do.
+func (f Finding) advice() string {
+	if f.Fix == "" {
+		return f.Message
+	}
+	return f.Message + ". " + strings.TrimSuffix(f.Fix, ".")
 }
 
 // plural is a noun for a number of things.

@@ -220,6 +220,13 @@ func invalid(kind, text string, err error) error {
 		kind, fault.Clean(text), fault.Message(err))) // the library quotes the name, which may be a URL with a password
 }
 
+// NoSecret is a keychain without credentials, because no secret is named. It is what would name
+// one, such as a field, for messages.
+type NoSecret string
+
+// Resolve finds none.
+func (NoSecret) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
+
 func (c *Client) reading(doing string, subject fmt.Stringer, target authn.Resource) failure.Call {
 	return c.call(doing, subject, target, false)
 }
@@ -230,8 +237,10 @@ func (c *Client) writing(doing string, subject fmt.Stringer, target authn.Resour
 
 func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource, writes bool) failure.Call {
 	login, err := c.keychain.Resolve(target)
+	unnamed, _ := c.keychain.(NoSecret)
 	return failure.Call{
 		Doing: doing, Subject: subject.String(), Writes: writes,
 		Host: target.RegistryStr(), Anonymous: err == nil && login == authn.Anonymous, Unreachable: c.unreachable,
+		Unnamed: string(unnamed),
 	}
 }

@@ -45,6 +45,11 @@ func TestCanPush(t *testing.T) {
 			login: func(o *registry.Options) { o.Keychain = logins{} },
 			want:  `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); the push secret has no credentials for "` + host + `"`,
 		},
+		"no secret": {
+			login: func(o *registry.Options) { o.Keychain = registry.NoSecret("spec.field") },
+			want: `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); ` +
+				`no secret with credentials for "` + host + `" is named: name one in spec.field`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -50,11 +50,3 @@ type item struct {
 func (i *item) wrong(err error) *Error {
 	return &Error{Item: i.words, Path: i.at, MachineConfig: i.machineConfig, Err: err}
 }
-
-// named is the item with its place, where it has one.
-func (i *item) named() string {
-	if i.at == "" {
-		return i.words
-	}
-	return i.words + " (" + i.at + ")"
-}

@@ -94,7 +94,7 @@ func badInputs() map[string]struct {
 		"unknown group":                  {withFile(types.File{Node: types.Node{Path: "/etc/x", Group: types.NodeGroup{Name: ptr("g")}}}), `set its number (id) instead`},
 		"user of the nodes":              {config2(withFile(types.File{Node: types.Node{Path: "/etc/x", User: types.NodeUser{Name: ptr("admin")}}}), "admin"), "exists on nodes only"},
 		"user out of range":              {withFile(types.File{Node: types.Node{Path: "/etc/x", User: types.NodeUser{ID: ptr(-1)}}}), "use 0 to 4294967294"},
-		"same place twice":               {raw(func(c *types.Config) { c.Storage.Files = []types.File{fileAt("/bin/x"), fileAt("/usr/bin/x")} }), "file /usr/bin/x: it leads to /usr/bin/x, and so does file /bin/x (spec.config.storage.files[0])"},
+		"same place twice":               {raw(func(c *types.Config) { c.Storage.Files = []types.File{fileAt("/bin/x"), fileAt("/usr/bin/x")} }), "file /usr/bin/x: it leads to /usr/bin/x, and so does file /bin/x: remove"},
 		"same place as node state twice": {raw(func(c *types.Config) { c.Storage.Files = []types.File{fileAt("/home/x"), fileAt("/var/home/x")} }), "and so does file /home/x"},
 		"file and link": {raw(func(c *types.Config) {
 			c.Storage.Files = []types.File{fileAt("/etc/x")}
@@ -104,7 +104,7 @@ func badInputs() map[string]struct {
 			c.Storage.Files = []types.File{fileAt("/etc/systemd/system/a.service")}
 			c.Systemd.Units = []types.Unit{{Name: "a.service", Contents: ptr("x")}}
 		}), "unit a.service: it leads to"},
-		"below another file": {raw(func(c *types.Config) { c.Storage.Files = []types.File{fileAt("/etc/x"), fileAt("/etc/x/y")} }), "file /etc/x/y: it is below file /etc/x (spec.config.storage.files[0])"},
+		"below another file": {raw(func(c *types.Config) { c.Storage.Files = []types.File{fileAt("/etc/x"), fileAt("/etc/x/y")} }), "file /etc/x/y: it is below file /etc/x, which"},
 		"below a replaced link": {raw(func(c *types.Config) {
 			c.Storage.Files = []types.File{content(fileAt("/bin"), "data:,x"), fileAt("/bin/y")}
 		}), "file /bin/y: it is below file /bin"},

@@ -174,7 +174,7 @@ func (s *splitter) find(written string, follow bool) (place, error) {
 // claim notes that an item goes to a place, which no other item may have.
 func (s *splitter) claim(i *item, p place) bool {
 	if other, ok := s.taken[p.real]; ok {
-		s.fail(i, fmt.Errorf("it leads to %s, and so does %s: remove one of them", p.real, other.named()))
+		s.fail(i, fmt.Errorf("it leads to %s, and so does %s: remove one of them", p.real, other.words))
 		return false
 	}
 	s.taken[p.real], s.written[p.written] = i, i
@@ -212,7 +212,7 @@ func (s *splitter) parents() {
 		for _, at := range sortedKeys(paths) {
 			for dir := path.Dir(at); dir != "/"; dir = path.Dir(dir) {
 				if above, ok := paths[dir]; ok && !above.directory {
-					s.fail(paths[at], fmt.Errorf("it is below %s, which is not a directory: remove one of them", above.named()))
+					s.fail(paths[at], fmt.Errorf("it is below %s, which is not a directory: remove one of them", above.words))
 					break
 				}
 			}

@@ -60,8 +60,6 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 		out.Reboot = "the node's configuration is unknown: its MachineConfig was deleted"
 	case !current.Arguments.Equal(next.Arguments):
 		out.Reboot = "the kernel arguments differ"
-	case current.FIPS != next.FIPS:
-		out.Reboot = "FIPS differs"
 	}
 	if out.Reboot != "" {
 		return out, nil

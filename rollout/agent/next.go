@@ -152,6 +152,8 @@ func stageAhead(s *state) step {
 // changing is the next step from what the node has to what it should have.
 func changing(s *state) step {
 	switch {
+	case s.refused != "" && s.desired != s.current:
+		return failOnce(s, s.refused)
 	case !s.needsMore() && len(s.changes) > 0:
 		return apply(s)
 	case !s.needsMore():

@@ -65,6 +65,9 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 		return err
 	}
 	s.base = desired.Image
+	if err := a.observeFIPS(s, desired); err != nil {
+		return err
+	}
 	if s.desired.Config != s.current.Config {
 		if err := a.observeArguments(ctx, s, h, current, desired); err != nil {
 			return err
@@ -91,6 +94,19 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 		return err
 	}
 	return a.observePolicy(s)
+}
+
+// observeFIPS refuses FIPS mode on a host that is not in it: a reboot would not change that.
+func (a *Agent) observeFIPS(s *state, desired *wanted.Config) error {
+	if !desired.FIPS {
+		return nil
+	}
+	has, err := a.files.HasFIPS()
+	if err == nil && !has {
+		s.refused = fmt.Sprintf("MachineConfig %q sets fips, and this host is not in FIPS mode, which is chosen when a machine is installed: "+
+			"leave spec.fips out, or install the machine anew with the kernel argument fips=1", s.desired.Config)
+	}
+	return err
 }
 
 // observePolicy finds out whether a temporary signature policy is still needed: until the image

@@ -22,6 +22,8 @@ type state struct {
 	bootImage string
 	// base is the OS image of the desired configuration; empty where it names none.
 	base mcfgv1.ImageDigestFormat
+	// refused is why the host can't have the desired configuration; empty where it can.
+	refused string
 	// arguments are the changes of kernel arguments that what boots next still needs.
 	arguments host.ArgumentChange
 	// changes are what the host lacks of its node state, and left, in words, what it can't get.

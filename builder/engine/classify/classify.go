@@ -114,7 +114,7 @@ func Pull(what string, err error) error {
 	case missing:
 		return admin("it does not exist", "check the name, or push it again")
 	case denied:
-		return admin("the registry denies read access", "check the pull secret")
+		return admin("the registry denies read access", "check the pull secret, which spec.baseImagePullSecret names")
 	case refused:
 		return admin("the registry can't serve it", "check its name, and that it is an image")
 	case failing:

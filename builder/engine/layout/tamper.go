@@ -45,12 +45,25 @@ func CheckStore(root string) error {
 		case relative == filepath.Join("overlay", "backingFsBlockDev"): // made where the volume has quotas
 			return nil
 		}
-		return fmt.Errorf("%q in it is %s of %d bytes: %w", relative, info.Mode().Type(), info.Size(), ErrStoreChanged)
+		return fmt.Errorf("%q in it is %s of %d bytes: %w", relative, kindOf(info.Mode()), info.Size(), ErrStoreChanged)
 	})
 	if err != nil {
 		return fmt.Errorf("looking at the store: %w", err)
 	}
 	return nil
+}
+
+// kindOf is what a path is, in words.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "a file"
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	}
+	return "a device, pipe or socket"
 }
 
 // isContent reports whether a path is a folder with files of a layer.

@@ -83,7 +83,7 @@ func (s *Source) CredentialsOf(ctx context.Context, pushName, pullName string) (
 		_, _ = fmt.Fprintf(identity, "%s\n", version)
 		switch {
 		case apierrors.IsNotFound(err):
-			out.Pull = s.Connect(authn.NewMultiKeychain())
+			out.Pull = s.Connect(registry.NoSecret("spec.baseImagePullSecret"))
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -110,6 +110,9 @@ func (s *Source) ReadWith(ctx context.Context, secrets ...string) (*registry.Cli
 			return nil, err
 		}
 		chain = append(chain, store)
+	}
+	if len(chain) == 0 {
+		return s.Connect(registry.NoSecret("spec.currentImagePullSecret of the pool's MachineOSConfig")), nil
 	}
 	return s.Connect(authn.NewMultiKeychain(chain...)), nil
 }

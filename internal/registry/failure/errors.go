@@ -95,9 +95,11 @@ func (e *Error) marked() error {
 type Call struct {
 	Doing, Subject string
 	Writes         bool
-	// Host is the registry, and anonymous says that there are no credentials for it.
+	// Host is the registry, and Anonymous says that there are no credentials for it. Unnamed is
+	// what would name a secret with some, where nothing does.
 	Host      string
 	Anonymous bool
+	Unnamed   string
 	// Unreachable is told why the registry can't be reached, instead of the error; nil has the
 	// error say it.
 	Unreachable func(registry string, err error)
@@ -211,6 +213,9 @@ func (c Call) meaningForWriting(k Kind, status int) Meaning {
 
 // whoMay says what helps where access was refused.
 func (c Call) whoMay(do string) string {
+	if c.Anonymous && c.Unnamed != "" {
+		return fmt.Sprintf("no secret with credentials for %q is named: name one in %s", c.Host, c.Unnamed)
+	}
 	if c.Anonymous {
 		return fmt.Sprintf("the %s secret has no credentials for %q", do, c.Host)
 	}

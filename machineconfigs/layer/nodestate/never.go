@@ -9,7 +9,7 @@ import (
 // Reasons for what no image can carry, wherever it is.
 const (
 	reasonKernelArguments = "they are on the boot loader's command line, so they are set on the node and need no new image"
-	reasonFIPS            = "it is chosen when a machine is installed, and its kernel argument is the node's"
+	reasonFIPS            = "it is chosen when a machine is installed; a node that is not in FIPS mode refuses it"
 	reasonAccount         = "accounts are the machine's, and an image would show their keys and hashes to whoever can pull it"
 	reasonFirstBoot       = "only Ignition applies it, when a machine boots for the first time"
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,15 @@ type Host struct {
 
 // Open gives access to the host whose root is mounted in a folder.
 func Open(root string) *Host { return &Host{tree: tree{root: path.Clean(root)}, name: "nodestate"} }
+
+// HasFIPS reports whether the host's kernel runs in FIPS mode.
+func (h *Host) HasFIPS() (bool, error) {
+	content, err := h.tree.read("/proc/sys/crypto/fips_enabled")
+	if err != nil {
+		return false, fmt.Errorf("reading whether the host is in FIPS mode: %w", err)
+	}
+	return strings.TrimSpace(string(content)) == "1", nil
+}
 
 // Of says what a configuration wants of this host.
 func (h *Host) Of(cfg *machineconfigs.Config) (State, error) {

@@ -165,7 +165,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 				t.Helper()
 				p.write(t, "credentials/.dockerconfigjson", `{"auths":{"elsewhere.example":{"auth":"YTpi"}}}`)
 			},
-			message: []string{"the registry denies read access", "check the pull secret"},
+			message: []string{"the registry denies read access", "check the pull secret, which spec.baseImagePullSecret names"},
 		},
 		"its password is wrong": {
 			prepare: func(t *testing.T, p *pod) {
@@ -174,7 +174,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 				wrong.Password = "hunter2-is-wrong"
 				p.login(t, wrong)
 			},
-			message: []string{"the registry denies read access", "check the pull secret"},
+			message: []string{"the registry denies read access", "check the pull secret, which spec.baseImagePullSecret names"},
 		},
 		"the policy wants a signature": {
 			prepare: func(t *testing.T, p *pod) {
