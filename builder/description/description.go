@@ -207,6 +207,17 @@ func (d *Description) LayerOn(p *PlatformDescription, open func() (*osindex.Inde
 	return on, index, nil
 }
 
+// Fields of a MachineConfig that name images.
+const (
+	FieldOSImageURL      = layer.FieldOSImageURL
+	FieldExtensionsImage = layer.FieldExtensionsImage
+)
+
+// AboutField is an error about a field of a configuration.
+func AboutField(config *machineconfigs.Config, field string, err error) error {
+	return &layer.Error{MachineConfig: config.Name, Path: field, Err: err}
+}
+
 // packageManager is the program of a base image that installs packages; empty where it has none
 // that is known.
 func packageManager(index *osindex.Index) render.PackageManager {

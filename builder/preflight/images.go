@@ -18,7 +18,6 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -109,7 +108,7 @@ func (i *inspection) resolveBase(ctx context.Context) {
 	spec := string(i.request.Config.Spec.BaseOSImagePullSpec)
 	field, reference := "spec.baseOSImagePullSpec", spec
 	if reference == "" {
-		field, reference = layer.FieldOSImageURL, i.request.Rendered.OSImageURL
+		field, reference = description.FieldOSImageURL, i.request.Rendered.OSImageURL
 	}
 	if reference == "" {
 		i.fail(fault.NewTerminal(mcfgv1.ReasonImageNotFound, errors.New(
@@ -127,8 +126,8 @@ func (i *inspection) resolveBase(ctx context.Context) {
 
 // aboutImage says which field names the image that an error is about.
 func (i *inspection) aboutImage(field string, err error) error {
-	if field == layer.FieldOSImageURL || field == layer.FieldExtensionsImage {
-		return &layer.Error{MachineConfig: i.request.Rendered.Name, Path: field, Err: err}
+	if field == description.FieldOSImageURL || field == description.FieldExtensionsImage {
+		return description.AboutField(i.request.Rendered, field, err)
 	}
 	return about(field, err)
 }
@@ -178,7 +177,7 @@ func architecturesOf(platforms []v1.Platform) []mcfgv1.Architecture {
 func (i *inspection) resolveExtensions(ctx context.Context) {
 	reference, field := string(i.request.Config.Spec.BaseOSExtensionsImagePullSpec), "spec.baseOSExtensionsImagePullSpec"
 	if reference == "" {
-		field, reference = layer.FieldExtensionsImage, i.request.Rendered.ExtensionsImage
+		field, reference = description.FieldExtensionsImage, i.request.Rendered.ExtensionsImage
 	}
 	if reference == "" || !i.usesExtensions() {
 		return
