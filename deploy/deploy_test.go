@@ -246,7 +246,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
-			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+			{APIGroups: []string{""}, Resources: []string{"events", "limitranges"}, Verbs: []string{"list"}},
 		},
 		{"Role", "layerwright-pipelines"}: {
 			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelineruns"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},

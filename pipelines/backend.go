@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -231,14 +232,16 @@ func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, 
 	if err != nil {
 		return backend.State{}, err
 	}
-	if state := observe(known); state.Phase == backend.Pending || state.Phase == backend.Running && !isDue(known) {
-		return state, nil
+	if state := observe(known); (state.Phase == backend.Pending || state.Phase == backend.Running) && !isDue(known) {
+		return state, b.dropReplaced(ctx, known)
 	}
 	if known, err = b.gather(ctx, b.cluster.Reader, b.cluster.Reader, &key); err != nil {
 		return backend.State{}, err
 	}
 	state := observe(known)
 	switch {
+	case state.Phase == backend.Pending && isDue(known):
+		return state, b.make(ctx, again(known.newest()), &key)
 	case state.Phase == backend.Running && isDue(known):
 		return state, b.make(ctx, next(known.newest()), &key)
 	case state.Phase == backend.Failed:
@@ -254,7 +257,24 @@ func isDue(f *facts) bool {
 		return false
 	}
 	attempt, most := attemptsOf(run)
-	return attempt < most && !f.Now.Before(dueAt(run)) && failureOf(f, run).Class != backend.Admin
+	switch failureOf(f, run).Class {
+	case backend.Waiting:
+		return !f.Now.Before(againAt(run))
+	case backend.Infrastructure:
+		return attempt < most && !f.Now.Before(dueAt(run))
+	case backend.Admin:
+	}
+	return false
+}
+
+// dropReplaced removes runs that had no pod and were made again.
+func (b *Backend) dropReplaced(ctx context.Context, known *facts) error {
+	for i := range known.replaced {
+		if err := b.cluster.Delete(ctx, &known.replaced[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopOthers ends what a run that has failed still builds for other architectures. The run is left
@@ -320,6 +340,7 @@ func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *b
 	if f.Facts, err = b.cluster.Gather(ctx, from, key, b.options.Clock.Now()); err != nil || len(f.runs) == 0 {
 		return f, err
 	}
+	f.runs, f.replaced = newestOfEach(f.runs)
 	var tasks tektonv1.TaskRunList
 	if err := tekton.List(ctx, &tasks, b.cluster.OfBuild(key)...); err != nil {
 		return nil, fmt.Errorf("listing the TaskRuns of build %q: %w", key.Build, err)
@@ -343,7 +364,7 @@ func (b *Backend) runsOf(ctx context.Context, from client.Reader, key *backend.K
 	slices.SortFunc(runs, func(a, b tektonv1.PipelineRun) int {
 		first, _ := attemptsOf(&a)
 		second, _ := attemptsOf(&b)
-		return first - second
+		return cmp.Or(first-second, a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	return runs, nil
 }
@@ -351,6 +372,11 @@ func (b *Backend) runsOf(ctx context.Context, from client.Reader, key *backend.K
 // explain reads what keeps the newest run from going on, and how far its steps are.
 func (b *Backend) explain(ctx context.Context, f *facts) error {
 	run := f.newest()
+	for i := range f.tasks {
+		if c := f.tasks[i].Status.GetCondition(apis.ConditionSucceeded); c != nil && isRefused(c.Reason) {
+			b.cluster.NameLimitRanges(ctx, &f.Facts, c.Message)
+		}
+	}
 	if run.IsDone() {
 		return nil
 	}
@@ -367,6 +393,21 @@ func (b *Backend) explain(ctx context.Context, f *facts) error {
 		return b.cluster.Warn(ctx, &f.Facts, run, tasksRefused)
 	}
 	return nil
+}
+
+// newestOfEach are the newest runs of each attempt, and those before. They are in order.
+func newestOfEach(runs []tektonv1.PipelineRun) (newest, replaced []tektonv1.PipelineRun) {
+	for i := range runs {
+		attempt, _ := attemptsOf(&runs[i])
+		if i+1 < len(runs) {
+			if following, _ := attemptsOf(&runs[i+1]); following == attempt {
+				replaced = append(replaced, runs[i])
+				continue
+			}
+		}
+		newest = append(newest, runs[i])
+	}
+	return newest, replaced
 }
 
 // Notify has a function called with every object of Tekton's that changes, and with nil when Tekton

@@ -208,6 +208,42 @@ func TestTheNextAttemptIsMadeWhenItIsDue(t *testing.T) {
 	assert.Equal(t, backend.Infrastructure, state.Failure.Class)
 }
 
+// TestARefusedPodIsTriedAgain has Tekton end runs whose pods a quota refuses: none of them is an
+// attempt, and only the last is kept.
+func TestARefusedPodIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	spec.Retries = 0
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	for range 20 { // more than there may be attempts
+		run := w.runs()[0].DeepCopy()
+		tasks := newScene(t).task("build", "amd64", no, "PodCreationFailed", `pods "x" is forbidden: failed quota: compute: must specify limits.cpu for: step-build`).tasks
+		tasks[0].Name, tasks[0].UID, tasks[0].OwnerReferences = run.Name+"-build", types.UID(run.Name+"-build"), []metav1.OwnerReference{ownedBy(run)}
+		w.join(tasks)
+		w.says(no, "Failed")
+		state := w.observe()
+		assert.Equal(t, backend.Pending, state.Phase)
+		require.NotNil(t, state.Failure)
+		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Contains(t, state.Failure.Message, "set spec.buildResources.limits.cpu of the MachineOSConfig")
+		assert.Equal(t, whileRefused, state.After)
+		assert.Equal(t, spec.Settings(), state.Settings, "so that other resources begin a new run")
+		w.clock.Step(whileRefused)
+		w.observe()
+		require.Len(t, w.runs(), 2)
+		state = w.observe()
+		assert.Nil(t, state.Failure, "of a run that has just been made")
+		require.Len(t, w.runs(), 1)
+		again := w.runs()[0]
+		assert.NotEqual(t, run.Name, again.Name)
+		attempt, most := attemptsOf(&again)
+		assert.Equal(t, [2]int{1, 1}, [2]int{attempt, most})
+	}
+	w.says(no, "Failed")
+	assert.Equal(t, backend.Failed, w.observe().Phase, "where a failure has its only attempt")
+}
+
 func TestTektonIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -75,7 +76,7 @@ func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) 
 				Pipeline: &metav1.Duration{Duration: timeout + 3*aroundBuild}, Tasks: &metav1.Duration{Duration: timeout + 2*aroundBuild},
 			},
 			TaskRunTemplate: tektonv1.PipelineTaskRunTemplate{ServiceAccountName: m.options.ServiceAccount, PodTemplate: m.podTemplate()},
-			TaskRunSpecs:    []tektonv1.PipelineTaskRunSpec{m.building(isolated, timeout)},
+			TaskRunSpecs:    m.aroundBuild(m.building(isolated, timeout)),
 		},
 	}, nil
 }
@@ -138,6 +139,34 @@ func timeoutOf(run *tektonv1.PipelineRun) time.Duration {
 		}
 	}
 	return 0
+}
+
+// aroundBuild gives what asks registries around the build the limits that the administrator sets and
+// it has not, or only higher ones: a quota may want them of every container. Other Pipelines have their own tasks.
+func (m *maker) aroundBuild(building tektonv1.PipelineTaskRunSpec) []tektonv1.PipelineTaskRunSpec {
+	specs := []tektonv1.PipelineTaskRunSpec{building}
+	if m.Spec.Pipeline != "" || m.Spec.Resources == nil {
+		return specs
+	}
+	resources, own := asks().ComputeResources, 0
+	for name, quantity := range m.Spec.Resources.Limits {
+		limit, has := resources.Limits[name]
+		if (!has || quantity.Cmp(limit) < 0) && (name == corev1.ResourceCPU || name == corev1.ResourceEphemeralStorage) {
+			resources.Limits[name], own = quantity, own+1
+			if request, asksFor := resources.Requests[name]; asksFor && request.Cmp(quantity) > 0 {
+				resources.Requests[name] = quantity
+			}
+		}
+	}
+	switch {
+	case own == 0:
+	case len(m.Spec.Architectures) == 1: // preflight is a step of the task that builds
+		specs[0].StepSpecs = append(specs[0].StepSpecs, tektonv1.TaskRunStepSpec{Name: taskPreflight, ComputeResources: resources})
+	default:
+		specs = append(specs, tektonv1.PipelineTaskRunSpec{PipelineTaskName: taskPreflight, ComputeResources: &resources},
+			tektonv1.PipelineTaskRunSpec{PipelineTaskName: taskAssemble, ComputeResources: &resources})
+	}
+	return specs
 }
 
 // podTemplate is that of all tasks.
@@ -286,16 +315,29 @@ func secretsOf(workspaces []tektonv1.WorkspaceBinding) string {
 // next is the run of the attempt after one.
 func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	attempt, _ := attemptsOf(run)
+	return repeated(run, attempt+1, strconv.Itoa(attempt+1))
+}
+
+// again is the run of the same attempt, after one whose pod was refused. Its name says which run it
+// replaces: Tekton's objects of that one may not have gone.
+func again(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
+	attempt, _ := attemptsOf(run)
+	hash := sha256.Sum256([]byte(run.UID))
+	return repeated(run, attempt, fmt.Sprintf("%d-%x", attempt, hash[:4]))
+}
+
+// repeated is a run of an attempt, with the settings of one before.
+func repeated(run *tektonv1.PipelineRun, attempt int, suffix string) *tektonv1.PipelineRun {
 	metadata := metav1.ObjectMeta{
 		Namespace: run.Namespace, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations), OwnerReferences: run.OwnerReferences,
-		Name: names.BuildObject(pods.KindBuild, run.Annotations[mcfgv1.AnnotationMachineOSBuild], strconv.Itoa(attempt+1)),
+		Name: names.BuildObject(pods.KindBuild, run.Annotations[mcfgv1.AnnotationMachineOSBuild], suffix),
 	}
 	delete(metadata.Labels, "tekton.dev/pipeline") // Tekton's
-	metadata.Annotations[mcfgv1.AnnotationBuildAttempt] = strconv.Itoa(attempt + 1)
+	metadata.Annotations[mcfgv1.AnnotationBuildAttempt] = strconv.Itoa(attempt)
 	metadata.Annotations[mcfgv1.AnnotationBuildSecrets] = secretsOf(run.Spec.Workspaces)
-	again := &tektonv1.PipelineRun{TypeMeta: run.TypeMeta, ObjectMeta: metadata, Spec: *run.Spec.DeepCopy()}
-	again.Spec.Status = ""
-	return again
+	made := &tektonv1.PipelineRun{TypeMeta: run.TypeMeta, ObjectMeta: metadata, Spec: *run.Spec.DeepCopy()}
+	made.Spec.Status = ""
+	return made
 }
 
 // mostAttempts is what spec.buildRetryLimit allows at most. Annotations are anybody's who may

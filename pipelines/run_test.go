@@ -123,6 +123,34 @@ func TestBuildContextsOfArchitectures(t *testing.T) {
 	assert.Nil(t, spec.Architectures[1].Context, "what was given stays as it is")
 }
 
+func TestLimitsAroundTheBuild(t *testing.T) {
+	t.Parallel()
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	require.Len(t, runOf(t, spec).Spec.TaskRunSpecs, 1, "the Tasks have limits of their own")
+	spec.Resources = &mcfgv1.BuildResources{Limits: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("40m"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourceEphemeralStorage: resource.MustParse("60Gi"),
+	}}
+	steps := runOf(t, spec).Spec.TaskRunSpecs[0].StepSpecs
+	assert.Equal(t, taskPreflight, steps[len(steps)-1].Name)
+	assert.Equal(t, "40m", steps[len(steps)-1].ComputeResources.Limits.Cpu().String())
+	specs := runOf(t, &backend.Spec{
+		Key: spec.Key, Pool: spec.Pool, Config: spec.Config, PushSpec: spec.PushSpec, Resources: spec.Resources,
+		Architectures: plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).Architectures,
+	}).Spec.TaskRunSpecs
+	require.Len(t, specs, 3)
+	for i, name := range []string{taskPreflight, taskAssemble} {
+		assert.Equal(t, name, specs[i+1].PipelineTaskName)
+		limits := specs[i+1].ComputeResources.Limits
+		assert.Equal(t, "40m", limits.Cpu().String())
+		assert.Equal(t, "60Gi", limits.StorageEphemeral().String())
+		assert.Equal(t, "256Mi", limits.Memory().String(), "what the administrator sets is for builds")
+		requests := specs[i+1].ComputeResources.Requests
+		assert.Equal(t, "40m", requests.Cpu().String(), "which is never above its limit")
+	}
+	spec.Pipeline = "our-os-image"
+	require.Len(t, runOf(t, spec).Spec.TaskRunSpecs, 1, "whose other tasks are not known")
+}
+
 func TestTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	first := runOf(t, plainSpec(mcfgv1.ArchitectureAMD64))
@@ -150,6 +178,9 @@ func TestStepsShareWhatABuildMayHave(t *testing.T) {
 	require.Nil(t, run.Spec.TaskRunSpecs[0].ComputeResources)
 	sum := corev1.ResourceList{}
 	for _, s := range run.Spec.TaskRunSpecs[0].StepSpecs {
+		if s.Name == taskPreflight { // has its own, see TestLimitsAroundTheBuild
+			continue
+		}
 		assert.True(t, equality.Semantic.DeepEqual(s.ComputeResources.Requests, s.ComputeResources.Limits), s.Name)
 		for name, quantity := range s.ComputeResources.Limits {
 			total := sum[name]

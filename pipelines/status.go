@@ -24,14 +24,17 @@ const (
 	firstPause = 10 * time.Second
 	lastPause  = 6 * time.Minute
 	silence    = 30 * time.Second
+	// whileRefused is the pause before a run is made again that had no pod. It uses no attempt.
+	whileRefused = 30 * time.Second
 )
 
 // facts are everything that is known of a build.
 type facts struct {
 	pods.Facts
-	// runs are those of the build, oldest first, and tasks what Tekton has made for them.
-	runs  []tektonv1.PipelineRun
-	tasks []tektonv1.TaskRun
+	// runs are those of the build, oldest first, and tasks what Tekton has made for them. There is
+	// one for each attempt: replaced are those that had no pod and were made again.
+	runs, replaced []tektonv1.PipelineRun
+	tasks          []tektonv1.TaskRun
 }
 
 // newest is the run of the last attempt; nil where there is none.
@@ -218,6 +221,8 @@ func fail(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, co
 	phase, message, after := backend.Failed, "", time.Duration(0)
 	switch {
 	case failure.Class == backend.Admin:
+	case failure.Class == backend.Waiting:
+		phase, after = backend.Pending, max(againAt(run).Sub(f.Now), time.Second)
 	case attempt < most:
 		phase, after = backend.Running, max(dueAt(run).Sub(f.Now), time.Second)
 		message = fmt.Sprintf("attempt %d of %d follows", attempt+1, most)
@@ -248,11 +253,17 @@ func endOf(run *tektonv1.PipelineRun, condition *apis.Condition) time.Time {
 // dueAt is when the attempt after a run that failed begins.
 func dueAt(run *tektonv1.PipelineRun) time.Time {
 	attempt, _ := attemptsOf(run)
-	end := run.CreationTimestamp.Time
+	return lastMoment(run).Add(min(firstPause<<(attempt-1), lastPause))
+}
+
+// againAt is when an attempt is made again whose pod was refused.
+func againAt(run *tektonv1.PipelineRun) time.Time { return lastMoment(run).Add(whileRefused) }
+
+func lastMoment(run *tektonv1.PipelineRun) time.Time {
 	if c := conditionOf(run); c != nil {
-		end = endOf(run, c)
+		return endOf(run, c)
 	}
-	return end.Add(min(firstPause<<(attempt-1), lastPause))
+	return run.CreationTimestamp.Time
 }
 
 // failureOf is why a run failed: what its pods say first, then what Tekton says of its tasks, then
@@ -276,6 +287,9 @@ func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 	text := fmt.Sprintf("PipelineRun %q: %s (%s)", run.Name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
 	switch tektonv1.PipelineRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
 	case tektonv1.PipelineRunReasonTimedOut, tektonv1.PipelineRunReasonTimedOutRunningFinally:
+		if task := f.taskOf(run, taskBuild, ""); task != nil && !f.hasBegun(run) { // for want of a quota, for example
+			return &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: fault.Clean(text + "; no pod was made in that time, so that it is tried again")}
+		}
 		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text+"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")
 	case tektonv1.PipelineRunReasonFailed, tektonv1.PipelineRunReasonCouldntCancel, tektonv1.PipelineRunReasonCouldntTimeOut,
 		tektonv1.PipelineRunReasonCreateRunFailed, tektonv1.PipelineRunReasonCancelled:
@@ -360,7 +374,7 @@ func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.ArchitectureStat
 		pod, c := f.podOf(task), task.Status.GetCondition(apis.ConditionSucceeded)
 		switch {
 		case pod == nil && c != nil && isRefused(c.Reason):
-			o.Wait(mcfgv1.ReasonWaiting, "the cluster refuses to create the pod of task %s: %s", task.Labels[labelPipelineTask], c.Message)
+			o.Wait(mcfgv1.ReasonWaiting, "%s", f.refused(task, c.Message))
 		case pod != nil && pods.IsOver(pod) && f.Now.Sub(lastEnd(pod)) > silence:
 			o.Wait(mcfgv1.ReasonWaiting, "pod %q has ended, but Tekton does not continue: check that the Deployment tekton-pipelines-controller runs", pod.Name)
 		case pod != nil && !pods.HasStarted(pod) && task.Labels[labelPipelineTask] != taskBuild:
@@ -380,7 +394,29 @@ func isRefused(reason string) bool {
 // isDenied reports whether Tekton says that the API server refused a pod for what is in it. Other
 // errors of that kind pass.
 func isDenied(message string) bool {
-	return strings.Contains(message, " is forbidden: ") || strings.Contains(message, " is invalid: ")
+	return strings.Contains(message, " is forbidden: ") || strings.Contains(message, " is invalid: ") || strings.Contains(message, " denied the request: ")
+}
+
+// refused says why the cluster refuses to create the pod of a task.
+func (f *facts) refused(task *tektonv1.TaskRun, message string) string {
+	return fmt.Sprintf("the cluster refuses to create the pod of task %s: %s", task.Labels[labelPipelineTask], f.Refused(task.Namespace, fault.Clean(message)))
+}
+
+// denial is the failure of a task whose pod was refused, of which Tekton ends the run. It waits
+// like a Job, unless something was built already: that would be built again each time.
+func (f *facts) denial(run *tektonv1.PipelineRun, task *tektonv1.TaskRun, message string) *backend.Failure {
+	failure := &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: fault.Clean(f.refused(task, message))}
+	if f.hasBegun(run) {
+		failure.Class, failure.Reason = backend.Admin, mcfgv1.ReasonInvalid
+	}
+	return failure
+}
+
+// hasBegun reports whether a task that builds has had a pod.
+func (f *facts) hasBegun(run *tektonv1.PipelineRun) bool {
+	return slices.ContainsFunc(f.tasks, func(task tektonv1.TaskRun) bool {
+		return isTaskOf(&task, run) && task.Labels[labelPipelineTask] == taskBuild && task.Status.PodName != ""
+	})
 }
 
 // lastEnd is when the last container of a pod ended.

@@ -221,10 +221,27 @@ func TestStateOfARun(t *testing.T) {
 		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "no quota"},
 		"a policy refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("inspect", "", no, "PodCreationFailed", `failed to create task run pod "x": pods "x-pod" is forbidden: ValidatingAdmissionPolicy 'layerwright-pipeline-secrets' denied request: not: key. Maybe invalid TaskSpec`)
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "task inspect: failed to create"},
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "refuses to create the pod of task inspect: failed to create"},
+		"a policy refuses a pod after the build": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+			s.says(no, "Failed", "").task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, pushed)...)
+			s.task("inspect", "", no, "PodCreationFailed", `pods "x-pod" is forbidden: ValidatingAdmissionPolicy 'p' denied request`)
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "the pod of task inspect"},
+		"a webhook refuses the pod": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `failed to create task run pod "x": admission webhook "p.example.com" denied the request: no`)
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "denied the request"},
+		"a quota wants limits": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `pods "x-pod" is forbidden: failed quota: compute: must specify limits.cpu for: step-build. Maybe missing or invalid Task os/t`)
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, `ResourceQuota "compute" of namespace "layerwright" counts limits.cpu, which not every container has: set spec.buildResources.limits.cpu`},
+		"a LimitRange refuses the pod": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `pods "x-pod" is forbidden: maximum memory usage per Container is 1Gi, but limit is 4Gi`)
+			s.LimitRanges = []string{"sizes"}
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, `LimitRange "sizes" of namespace "layerwright": maximum memory per Container is 1Gi`},
+		"a quota was used up until the time was over": {func(_ *testing.T, s *scene) {
+			s.says(no, "PipelineRunTimeout", "failed to finish").task("build", "amd64", no, "TaskRunCancelled", "")
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "no pod was made in that time"},
 		"OpenShift refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodAdmissionFailed", `pods "x-pod" is forbidden: unable to validate against any security context constraint`)
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "security context constraint"},
+		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "security context constraint"},
 		"the pod could not be made": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `failed to create task run pod "x": etcdserver: request timed out. Maybe invalid TaskSpec`)
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},

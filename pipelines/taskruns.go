@@ -65,7 +65,7 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}}
 	case tektonv1.TaskRunReasonPodCreationFailed, "PodAdmissionFailed":
 		if isDenied(condition.Message) {
-			return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text)}}
+			return &pods.Ending{At: at, Failure: f.denial(run, task, condition.Message)}
 		}
 	case tektonv1.TaskRunReasonCancelled: // by a person, or because another task failed
 		return nil
@@ -78,7 +78,7 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 func (f *facts) taskOf(run *tektonv1.PipelineRun, name string, architecture mcfgv1.Architecture) *tektonv1.TaskRun {
 	for i := range f.tasks {
 		task := &f.tasks[i]
-		if isTaskOf(task, run) && task.Labels[labelPipelineTask] == name && (name != taskBuild || architectureOf(task) == architecture.OCI()) {
+		if isTaskOf(task, run) && task.Labels[labelPipelineTask] == name && (name != taskBuild || architecture == "" || architectureOf(task) == architecture.OCI()) {
 			return task
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/apitest"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -99,6 +101,19 @@ func (c *cluster) until(wanted func(backend.State) bool) backend.State {
 		require.True(collect, wanted(state), "%+v %+v", state, state.Failure)
 	})
 	return state
+}
+
+// quota makes a ResourceQuota, and waits until it is counted.
+func (c *cluster) quota(name string, of corev1.ResourceName, hard string) *corev1.ResourceQuota {
+	c.t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
+	quota.Spec.Hard = corev1.ResourceList{of: resource.MustParse(hard)}
+	require.NoError(c.t, c.Create(c.t.Context(), quota))
+	c.eventually(func(collect *assert.CollectT) {
+		require.NoError(collect, c.Get(c.t.Context(), client.ObjectKeyFromObject(quota), quota))
+		assert.NotEmpty(collect, quota.Status.Hard)
+	})
+	return quota
 }
 
 func (c *cluster) job() *batchv1.Job {
@@ -220,16 +235,53 @@ func TestNothingRunsForEver(t *testing.T) {
 	t.Run("a quota", func(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t)
-		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "none"}}
-		quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: {}}
-		require.NoError(t, c.Create(t.Context(), quota))
-		c.eventually(func(collect *assert.CollectT) {
-			require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(quota), quota))
-			assert.NotEmpty(collect, quota.Status.Hard)
-		})
+		quota := c.quota("none", corev1.ResourcePods, "0")
 		c.ensure()
 		c.clock.SetTime(time.Now().Add(time.Hour))
-		assert.Contains(t, c.until(func(s backend.State) bool { return s.Failure != nil }).Failure.Message, "exceeded quota: none")
+		state := c.until(func(s backend.State) bool { return s.Failure != nil })
+		assert.Contains(t, state.Failure.Message, `ResourceQuota "none" of namespace "`+c.namespace+`" has no room: pods=1 is needed, and 0 of 0 are used`)
+		require.NoError(t, c.Delete(t.Context(), quota))
+		c.until(func(s backend.State) bool { return s.Failure == nil && len(c.pods()) == 1 })
+	})
+	t.Run("a quota that wants limits", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		c.quota("compute", corev1.ResourceLimitsCPU, "64")
+		c.ensure()
+		c.clock.SetTime(time.Now().Add(time.Hour))
+		state := c.until(func(s backend.State) bool { return s.Failure != nil })
+		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Contains(t, state.Failure.Message, `ResourceQuota "compute" of namespace "`+c.namespace+`" counts limits.cpu, `+
+			"which not every container has: set spec.buildResources.limits.cpu of the MachineOSConfig")
+		// As the reconciler does when the administrator has.
+		c.spec.Resources = &mcfgv1.BuildResources{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
+		require.NoError(t, c.Remove(t.Context(), c.spec.Key))
+		c.eventually(func(collect *assert.CollectT) { require.NoError(collect, c.Ensure(t.Context(), *c.spec)) })
+		c.eventually(func(collect *assert.CollectT) { assert.Len(collect, c.pods(), 1) })
+	})
+	t.Run("a LimitRange", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		sizes := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "sizes"}}
+		sizes.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}}
+		require.NoError(t, c.Create(t.Context(), sizes))
+		c.ensure()
+		c.clock.SetTime(time.Now().Add(time.Hour))
+		assert.Contains(t, c.until(func(s backend.State) bool { return s.Failure != nil }).Failure.Message,
+			`LimitRange "sizes" of namespace "`+c.namespace+`": maximum memory per Container is 1Gi, and the limit is 4Gi; `+
+				"in the MachineOSConfig, set spec.buildResources.limits.memory to at most 1Gi")
+		require.NoError(t, c.Delete(t.Context(), sizes))
+		c.until(func(s backend.State) bool { return s.Failure == nil && len(c.pods()) == 1 })
+	})
+	t.Run("a quota of Jobs", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		c.quota("objects", "count/jobs.batch", "0")
+		c.eventually(func(collect *assert.CollectT) {
+			err := c.Ensure(t.Context(), *c.spec)
+			require.True(collect, fault.IsWaiting(err), "%v", err)
+			assert.Contains(collect, err.Error(), `ResourceQuota "objects" of namespace "`+c.namespace+`" has no room: count/jobs.batch=1 is needed`)
+		})
 	})
 	t.Run("a Job that was suspended", func(t *testing.T) {
 		t.Parallel()

@@ -126,9 +126,7 @@ func (o *architectureJob) betweenPods(f *facts, last *corev1.Pod) {
 	}
 	if warning := f.Warnings[o.job.UID]; warning != "" {
 		o.Phase = backend.Pending
-		o.Wait(mcfgv1.ReasonWaiting, "the cluster refuses to create the pod: %s; "+
-			"check quotas, policies and the security level of namespace %q", warning, o.job.Namespace)
-		return
+		o.Wait(mcfgv1.ReasonWaiting, "the cluster refuses to create the pod: %s", f.Refused(o.job.Namespace, warning))
 	}
 }
 

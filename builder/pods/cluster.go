@@ -109,7 +109,7 @@ func (c *Cluster) Probe(ctx context.Context, setting UserNamespaces, job *batchv
 		return chosen, nil
 	}
 	if err != nil {
-		return chosen, classified(err, "Job", job.Name)
+		return chosen, c.classified(err, "Job", job.Name)
 	}
 	if users := job.Spec.Template.Spec.HostUsers; users != nil && !*users {
 		return chosen, nil
@@ -129,7 +129,7 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 		return nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
-		return classified(err, kind, name)
+		return c.classified(err, kind, name)
 	}
 	there := c.MetadataOf(o)
 	if err := c.Reader.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
@@ -200,11 +200,14 @@ func leaving(there *metav1.PartialObjectMetadata, kind string) error {
 }
 
 // classified says who can do something about an object that was refused.
-func classified(err error, kind, name string) error {
+func (c *Cluster) classified(err error, kind, name string) error {
+	refused := placeOfResources(c.Namespace, nil).Explain(err.Error())
 	err = fmt.Errorf("creating %s %q: %w", kind, name, err)
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	case refused != "":
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf("the cluster refuses to create %s %q: %s", kind, name, refused))
 	case apierrors.IsForbidden(err): // a quota, a policy, or a right that is missing
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, err)
 	}
@@ -328,6 +331,7 @@ func (c *Cluster) Warn(ctx context.Context, f *Facts, about client.Object, reaso
 			}
 		}
 	}
+	c.NameLimitRanges(ctx, f, f.Warnings[about.GetUID()])
 	return nil
 }
 

@@ -20,6 +20,8 @@ type Facts struct {
 	Missing map[types.UID][]Object
 	// Progress is how far running steps are, by the pod's UID.
 	Progress map[types.UID]backend.Progress
+	// LimitRanges are the names of those in the namespace, where one refuses a pod.
+	LimitRanges []string
 	// Silent are the nodes that don't answer.
 	Silent map[string]bool
 	Now    time.Time

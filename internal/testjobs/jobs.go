@@ -1,6 +1,7 @@
 package testjobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/quota"
 )
 
 // MaxAttempts is how often a test is run that something else than the test ends.
@@ -91,8 +93,13 @@ func Refusal(ctx context.Context, reader client.Reader, job *batchv1.Job) (strin
 			when = e.EventTime.Time
 		}
 		if e.Type == corev1.EventTypeWarning && e.Reason == "FailedCreate" && !when.Before(at) {
-			at, said = when, "its pod is refused: "+Clean(e.Message)
+			at, said = when, "its pod is refused: "+cmp.Or(resourcesOf(job).Explain(e.Message), Clean(e.Message))
 		}
 	}
 	return said, nil
+}
+
+// resourcesOf is where a test says what its containers may take.
+func resourcesOf(job *batchv1.Job) *quota.Place {
+	return &quota.Place{Namespace: job.Namespace, Field: "spec.template.spec.containers[].resources", Owner: "the test's Job"}
 }

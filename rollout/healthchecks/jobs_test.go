@@ -230,6 +230,12 @@ func TestRefusedPodIsNoNodeFailure(t *testing.T) {
 		Name: "net", Broken: true, Timeout: 5 * time.Minute, Value: fmt.Sprintf("Job %q: its pod is refused: pods is forbidden: only build pods run as root", job.Name),
 	}, got)
 	assert.Equal(t, whileStarting, w.found.After)
+	require.NoError(t, w.Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: "f"}, InvolvedObject: corev1.ObjectReference{UID: job.UID}, LastTimestamp: metav1.NewTime(t0),
+		Type: corev1.EventTypeWarning, Reason: "FailedCreate", Message: "pods is forbidden: failed quota: compute: must specify limits.cpu for: test",
+	}))
+	assert.Contains(t, w.judge("a").Value, "its pod is refused: ... counts limits.cpu, which not every container has: "+
+		"set spec.template.spec.containers[].resources.limits.cpu of the test's Job")
 }
 
 func TestADisruptionIsNoResult(t *testing.T) {
