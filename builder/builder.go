@@ -138,7 +138,7 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 		Base: o.Base, Fetcher: o.Fetcher, Pinner: b.checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
 		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
-	removes := retention.New(retention.Options{Client: c, Events: publisher, Checker: b.checker, Images: o.Images})
+	removes := retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Checker: b.checker, Images: o.Images})
 	b.finder = wanted.New(wanted.Options{
 		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: b.checker, Maker: made, InWork: o.InWork,
 	})

@@ -260,7 +260,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{names.SigningKey}, Verbs: []string{"get", "update"}},
 		},
 		{"ClusterRole", "layerwright-controller"}: {
-			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools"}, Verbs: []string{"list", "watch", "patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools"}, Verbs: []string{"get", "list", "watch", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigs"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
@@ -269,7 +269,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterversions"}, Verbs: []string{"list", "watch"}},
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"imagedigestmirrorsets", "imagetagmirrorsets"}, Verbs: []string{"list"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"list", "watch"}},
-			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs"}, Verbs: []string{"list", "watch", "patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs"}, Verbs: []string{"get", "list", "watch", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/status", "machineosbuilds/status", "machineosimages/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},

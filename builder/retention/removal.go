@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,14 +25,19 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
-// removalTimeout is how long removing an image may take: a registry that can't be reached must not
-// keep objects in the cluster for ever.
-const removalTimeout = 30 * time.Second
+// removalTimeout is how long one attempt to remove an image may take: it holds a worker. A registry
+// that took longer is asked by no one for as long as silence.
+const (
+	removalTimeout = 10 * time.Second
+	silence        = 10 * time.Second
+)
 
 // Options are what a Remover works with.
 type Options struct {
-	// Client reads from the cache, and deletes MachineOSImages.
+	// Client reads from the cache, and deletes MachineOSImages; Reader asks the API server.
 	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
 	Events events.Publisher
 	// Checker has the credentials that a build was pushed with.
 	Checker *preflight.Checker
@@ -38,14 +46,35 @@ type Options struct {
 }
 
 // Remover removes the images of builds from their registries.
-type Remover struct{ options Options }
+type Remover struct {
+	options Options
+	// silent are the registries that did not answer, by host, with when.
+	silent sync.Map
+}
 
 // New makes a remover.
 func New(options Options) *Remover { return &Remover{options: options} }
 
 // Remove removes the image from the registry, and the MachineOSImage with it. The name is for
-// people.
+// people. The error is ErrPoolNames while that is about to change.
 func (r *Remover) Remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (name string, err error) {
+	name = string(build.Spec.RenderedImagePushSpec)
+	host, _, _ := strings.Cut(name, "/")
+	if since, is := r.silent.Load(host); is && r.options.Clock.Since(since.(time.Time)) < silence { //nolint:forcetypeassert // only times are stored
+		return name, fmt.Errorf("registry %q does not answer", host)
+	}
+	limited, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	name, err = r.remove(limited, build)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		r.silent.Store(host, r.options.Clock.Now())
+		return name, fmt.Errorf("registry %q does not answer within %s: %w", host, removalTimeout, err)
+	}
+	r.silent.Delete(host)
+	return name, err
+}
+
+func (r *Remover) remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (name string, err error) {
 	name = string(build.Spec.RenderedImagePushSpec)
 	config := &mcfgv1.MachineOSConfig{}
 	if err = client.IgnoreNotFound(r.options.Client.Get(ctx, client.ObjectKey{Name: build.Spec.MachineOSConfig.Name}, config)); err != nil {
@@ -54,8 +83,6 @@ func (r *Remover) Remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (nam
 	if isKept(build, config) {
 		return name, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
-	defer cancel()
 	credentials, err := r.options.Checker.CredentialsOf(ctx, PushSecret(build, config), build.Annotations[mcfgv1.AnnotationBaseImagePullSecret])
 	if credentials.Push == nil {
 		return name, err
@@ -67,11 +94,11 @@ func (r *Remover) Remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (nam
 	if err != nil || image == "" {
 		return name, err
 	}
-	references, err := References(ctx, r.options.Client, build.Name)
+	isUsed, err := r.isUsed(ctx, image, build.Name)
 	if err != nil {
 		return image, err
 	}
-	if references[image] {
+	if isUsed {
 		r.options.Events.Publish(build, events.ImageKept(image))
 		return image, nil
 	}

@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -25,6 +26,9 @@ const (
 	// ReasonImageNotDeleted means that a build goes and its image could not be removed from the
 	// registry.
 	ReasonImageNotDeleted = "ImageNotDeleted"
+	// ReasonImageRemovalFails means that a build stays, since its image can't be removed from the
+	// registry yet.
+	ReasonImageRemovalFails = "ImageRemovalFails"
 	// ReasonInputsChanged means that something which a build reads was there before it, or was
 	// changed.
 	ReasonInputsChanged = "InputsChanged"
@@ -119,6 +123,13 @@ func ImageNotDeleted(image, why string) Event {
 		corev1.EventTypeWarning, ReasonImageNotDeleted, actionBuild,
 		fmt.Sprintf("The image %s may still be in the registry, remove it there: %s", image, why),
 	}
+}
+
+// ImageRemovalFails means that the image of a build that goes could not be removed, and is tried
+// again.
+func ImageRemovalFails(image, why string, until time.Time) Event {
+	return Event{corev1.EventTypeWarning, ReasonImageRemovalFails, actionBuild, fmt.Sprintf(
+		"The image %s can't be removed from the registry: %s; it is tried again until %s", image, why, until.UTC().Format("15:04:05 MST"))}
 }
 
 // PoolTagNotMoved means that the tag of a pool could not be moved to an image. It is tried again.

@@ -77,9 +77,6 @@ const (
 	// controller writes it, and makes the build again when spec.buildTimeout of the MachineOSConfig
 	// gives more.
 	AnnotationBuildTimeout = "machineconfiguration.openshift.io/build-timeout"
-	// AnnotationImageDeletionAttempts is how often the image of a deleted build could not be
-	// removed from its registry.
-	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
 )
 
 // Annotations of the objects that exist for a MachineOSBuild, such as its Jobs and their pods. What

@@ -138,6 +138,12 @@ type MachineOSBuildStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Why string `json:"why,omitempty"`
 
+	// removal says why a build that is being deleted is still there: its image is being removed
+	// from the registry, or what is in the way, and until when it is tried again.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Removal string `json:"removal,omitempty"`
+
 	// contentKey identifies everything in the image but its configuration. Two builds with the same
 	// one share their layers.
 	// +optional

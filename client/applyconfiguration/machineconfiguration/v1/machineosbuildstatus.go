@@ -48,6 +48,9 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	ChangedInputs []machineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
 	// why is changedInputs in a few words, for people.
 	Why *string `json:"why,omitempty"`
+	// removal says why a build that is being deleted is still there: its image is being removed
+	// from the registry, or what is in the way, and until when it is tried again.
+	Removal *string `json:"removal,omitempty"`
 	// contentKey identifies everything in the image but its configuration. Two builds with the same
 	// one share their layers.
 	ContentKey *string `json:"contentKey,omitempty"`
@@ -175,6 +178,14 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithChangedInputs(values ...mac
 // If called multiple times, the Why field is set to the value of the last call.
 func (b *MachineOSBuildStatusApplyConfiguration) WithWhy(value string) *MachineOSBuildStatusApplyConfiguration {
 	b.Why = &value
+	return b
+}
+
+// WithRemoval sets the Removal field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Removal field is set to the value of the last call.
+func (b *MachineOSBuildStatusApplyConfiguration) WithRemoval(value string) *MachineOSBuildStatusApplyConfiguration {
+	b.Removal = &value
 	return b
 }
 
