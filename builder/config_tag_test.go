@@ -13,6 +13,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -272,6 +273,32 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			_, err = w.reconcileConfig(b, "worker")
 			require.NoError(t, err)
 			w.requireTag(w.newest(), "the registry takes it")
+		})
+	}
+}
+
+// TestARegistryWithImmutableTags takes images by digest. Its tag of the pool stays where it is, and
+// someone is told.
+func TestARegistryWithImmutableTags(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range registrytest.Immutables {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			w.registry.FixTags(refusal)
+			b := w.builder()
+			w.settle(b)
+			first := w.osConfig("worker").Status.CurrentImagePullSpec
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.settle(b)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			second := w.osConfig("worker").Status.CurrentImagePullSpec
+			assert.NotEqual(t, first, second)
+			assert.Equal(t, "two", w.unpacked(string(second), "amd64", "etc/motd"))
+			assert.Equal(t, first.Digest(), w.registry.tags(t, "host/os")["worker"])
+			assert.Contains(t, strings.Join(w.told(), "\n"), `Warning PoolTagNotMoved The tag "worker" could not be moved to the image `+string(second))
+			_, err := w.reconcileConfig(b, "worker")
+			require.NoError(t, err, "only a person can do something about that")
 		})
 	}
 }

@@ -366,15 +366,19 @@ func DeleteAttestations(ctx context.Context, push *registry.Client, image string
 }
 
 func deleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
-	name, err := push.AttachmentTag(image, kind)
+	tags, err := push.AttachmentTags(image, kind)
 	if err != nil {
 		return err
 	}
 	repository, _, _ := strings.Cut(image, "@")
-	digest, found, err := push.Exists(ctx, repository, strings.TrimPrefix(name, repository+":"))
-	if err != nil || !found {
-		return err
+	for _, tag := range tags {
+		digest, found, err := push.Exists(ctx, repository, tag)
+		if err != nil || !found {
+			return err
+		}
+		if _, err = push.DeleteManifest(ctx, repository+"@"+digest.String()); err != nil {
+			return err
+		}
 	}
-	_, err = push.DeleteManifest(ctx, repository+"@"+digest.String())
-	return err
+	return nil
 }

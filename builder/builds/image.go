@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
@@ -230,6 +232,9 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 		}
 		return nil, err
 	}
+	if slices.Contains(result.Immutable, names.PoolTag(b.Pool)) { // it says so as long as the tag is not there
+		result.poolTag = mcfgv1.PoolTagWhenReady
+	}
 	b.options.Metrics.Pushed(b.Pool, "succeeded", b.options.Clock.Since(begin))
 	result.details = images.BuildDetails{Version: version.Current().Version, BuilderImage: b.BuilderImage, Pulled: b.Pulled, Content: result.Content}
 	if b.Origin.Backend != "" {
@@ -257,7 +262,10 @@ func (b *building) reuse(ctx context.Context, reason, image string) (*imageResul
 	}
 	tags, poolTag := pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
 	for _, tag := range tags[1:] { // it was found by the first
-		if err := b.Credentials.Push.Tag(ctx, image, tag); err != nil {
+		switch err := b.Credentials.Push.Tag(ctx, image, tag); {
+		case registry.IsImmutable(err):
+			poolTag = mcfgv1.PoolTagWhenReady
+		case err != nil:
 			return nil, err
 		}
 	}

@@ -61,6 +61,10 @@ func (m *Maker) Append(ctx context.Context, o *Order, content string, change fun
 		Message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
 	}
+	if len(result.Immutable) > 0 {
+		done.Immutable = result.Immutable
+		done.Message += fmt.Sprintf("; it has no tag %s: the registry's tags are immutable, and there is another image", strings.Join(result.Immutable, " and "))
+	}
 	if content != o.Base.Below() {
 		done.Content = content
 	}

@@ -123,6 +123,8 @@ type Image struct {
 	Platforms []registry.PlatformResult
 	// Message says how it came to be.
 	Message string
+	// Immutable are the tags that it was not given, since they stand for another image for good.
+	Immutable []string
 	// Content is what the configuration was appended to, by digest, where that was built.
 	Content string
 	// Previous is the image that Pulls compares with.

@@ -75,6 +75,8 @@ type Result struct {
 	// Reused reports whether the repository had the image already, so that nothing was uploaded but
 	// tags that were missing.
 	Reused bool
+	// Immutable are the tags that stand for another image, which the registry lets no one change.
+	Immutable []string
 	// Traffic is what went over the wire to both registries, and Duration how long all of it took.
 	Traffic  wire.Traffic
 	Duration time.Duration
@@ -384,7 +386,11 @@ func (a *appending) push(ctx context.Context) error {
 		}
 	}
 	for _, tag := range a.tags {
-		if err := a.pushAssumingKnownLayers(ctx, pinned, func() error { return a.tag(ctx, puller, tag) }); err != nil {
+		err := a.pushAssumingKnownLayers(ctx, pinned, func() error { return a.tag(ctx, puller, tag) })
+		switch {
+		case failure.IsImmutable(err): // the image is there, by its digest
+			a.result.Immutable = append(a.result.Immutable, tag.TagStr())
+		case err != nil:
 			return err
 		}
 	}

@@ -133,11 +133,35 @@ func (c *Client) AttachmentTag(image string, kind AttachmentKind) (string, error
 	if err != nil {
 		return "", err
 	}
-	return attachmentTag(ref, kind).String(), nil
+	return attachmentTag(ref, kind, 1).String(), nil
 }
 
-func attachmentTag(ref name.Digest, kind AttachmentKind) name.Tag {
-	return ref.Context().Tag(strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix)
+// AttachmentTags are all tags that may have attachments of an image, in the order in which they are
+// given.
+func (c *Client) AttachmentTags(image string, kind AttachmentKind) ([]string, error) {
+	ref, err := c.pinned(image)
+	if err != nil {
+		return nil, err
+	}
+	var tags []string
+	for number := 1; number <= maxTags; number++ {
+		tags = append(tags, attachmentTag(ref, kind, number).TagStr())
+	}
+	return tags, nil
+}
+
+// maxTags is how many tags there may be for attachments of a kind, where the registry's tags are
+// immutable: each has one attachment then.
+const maxTags = 8
+
+// attachmentTag is one of the tags with attachments. Those after the first are ours: where a tag
+// can't be moved, what is attached later has the next one.
+func attachmentTag(ref name.Digest, kind AttachmentKind, number int) name.Tag {
+	tag := strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix
+	if number > 1 {
+		tag += fmt.Sprintf(".%d", number)
+	}
+	return ref.Context().Tag(tag)
 }
 
 // Attachments reads what is attached to an image, the newest first. What can't be an attachment of
@@ -148,23 +172,41 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	if err != nil {
 		return nil, err
 	}
-	tag := attachmentTag(ref, kind)
 	call := c.reading("reading what is attached to", ref, ref.Context())
 	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
 		return nil, call.Fail(err)
 	}
+	var out []Attachment
+	for number := 1; number <= maxTags; number++ {
+		found, layers, err := tagged(ctx, call, puller, attachmentTag(ref, kind, number), kind)
+		if err != nil {
+			return nil, err
+		}
+		out = append(found, out...)
+		// Where a tag has one attachment it may be immutable, and the next one is under the next
+		// tag.
+		if layers != 1 || kind.Whole || len(kind.Only) > 0 && len(out) > 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
+// tagged reads the attachments that have a tag, the newest first, and counts all layers there.
+func tagged(ctx context.Context, call failure.Call, puller *remote.Puller, tag name.Tag, kind AttachmentKind) ([]Attachment, int, error) { //nolint:revive // each is used once
 	found, err := puller.Get(ctx, tag)
 	if err = call.Fail(err); failure.IsNotFound(err) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil || found.MediaType != types.OCIManifestSchema1 {
-		return nil, nil //nolint:nilerr // someone else's: it attaches nothing, since nodes read no other type
+		return nil, 0, nil //nolint:nilerr // someone else's: it attaches nothing, since nodes read no other type
 	}
+	all := len(manifest.Layers)
 	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.Whole && !kind.isLike(&d) })
 	slices.Reverse(layers)
 	var out []Attachment
@@ -176,8 +218,8 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 			if room -= layer.Size; room < 0 {
 				break
 			}
-			if one.Content, why, err = attached(ctx, call, puller, ref.Context().Digest(layer.Digest.String()), layer.Size); err != nil {
-				return nil, err
+			if one.Content, why, err = attached(ctx, call, puller, tag.Context().Digest(layer.Digest.String()), layer.Size); err != nil {
+				return nil, 0, err
 			}
 		}
 		if why != "" {
@@ -187,7 +229,7 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 			out = append(out, one)
 		}
 	}
-	return out, nil
+	return out, all, nil
 }
 
 // unreadable tells why no one reads a layer, nodes neither; empty where it is worth trying.
@@ -237,7 +279,8 @@ func readLayer(ctx context.Context, puller *remote.Puller, blob name.Digest, siz
 
 // Attach adds an attachment to those that an image has, and gives the name of their tag. The image
 // has to be there. It takes the place of others, such as broken ones, which no one could write
-// again. Two that add to the same image at once may lose one of the two, since registries have no
+// again. Where the registry's tags are immutable, it has a tag of its own, unless nodes read the
+// kind. Two that add to the same image at once may lose one of the two, since registries have no
 // conditions.
 func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, add Attachment, insteadOf ...Attachment) (string, error) {
 	ref, err := c.pinned(image)
@@ -247,28 +290,37 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	if err := kind.Check(add); err != nil {
 		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("attaching to %s: %w", ref, err))
 	}
-	tag := attachmentTag(ref, kind)
 	about, err := remote.Head(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
 		return "", c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
-	before, err := c.attachments(ctx, tag)
-	if err != nil {
-		return "", err
+	isReferred := false
+	for number := 1; ; number++ {
+		tag := attachmentTag(ref, kind, number)
+		before, err := c.attachments(ctx, tag)
+		if err != nil {
+			return "", err
+		}
+		if before, err = without(before, insteadOf); err != nil {
+			return "", fmt.Errorf("attaching to %s: %w", ref, err)
+		}
+		// The referrer goes first: whoever sees the tag takes all of it for done.
+		if !isReferred {
+			if err := c.refer(ctx, ref, *about, kind, add); err != nil {
+				return "", err
+			}
+			isReferred = true
+		}
+		after, err := withAttachment(before, kind, add)
+		if err != nil {
+			return "", fmt.Errorf("attaching to %s: %w", ref, err)
+		}
+		err = c.writing("attaching to image", ref, ref.Context()).Fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
+		// Nodes know the first tag alone.
+		if !failure.IsImmutable(err) || kind.Whole || number == maxTags {
+			return tag.String(), err
+		}
 	}
-	if before, err = without(before, insteadOf); err != nil {
-		return "", fmt.Errorf("attaching to %s: %w", ref, err)
-	}
-	call := c.writing("attaching to image", ref, ref.Context())
-	// The referrer goes first: whoever sees the tag takes all of it for done.
-	if err := c.refer(ctx, ref, *about, kind, add); err != nil {
-		return "", err
-	}
-	after, err := withAttachment(before, kind, add)
-	if err != nil {
-		return "", fmt.Errorf("attaching to %s: %w", ref, err)
-	}
-	return tag.String(), call.Fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
 }
 
 // attachments is the image with the attachments that there are, an empty one where there are none

@@ -28,3 +28,7 @@ func IsNotFound(err error) bool { return failure.IsNotFound(err) }
 // IsDenied reports whether err says that the credentials, or their lack, do not allow what was
 // tried.
 func IsDenied(err error) bool { return failure.IsDenied(err) }
+
+// IsImmutable reports whether err says that a tag stands for something else already, and that the
+// registry lets no one change that.
+func IsImmutable(err error) bool { return failure.IsImmutable(err) }

@@ -51,6 +51,10 @@ func IsNotFound(err error) bool { return kindOf(err) == NotFound }
 // tried.
 func IsDenied(err error) bool { return kindOf(err) == Denied }
 
+// IsImmutable reports whether err says that a tag stands for something else already, and that the
+// registry lets no one change that.
+func IsImmutable(err error) bool { return kindOf(err) == Immutable }
+
 func kindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -68,7 +72,8 @@ const (
 	NotFound
 	Denied
 	Unsupported
-	Lost // a part of what is being uploaded; the next try uploads it again
+	Immutable // a tag that stands for something else and may not be moved
+	Lost      // a part of what is being uploaded; the next try uploads it again
 )
 
 // Meaning is what an answer means for what was tried.
@@ -194,6 +199,8 @@ func (c Call) meaningForReading(k Kind) Meaning {
 func (c Call) meaningForWriting(k Kind, status int) Meaning {
 	m := Meaning{Kind: k, Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied}
 	switch {
+	case k == Immutable:
+		m.Problem, m.fix = "the tag stands for another image, and the registry's tags are immutable", "except it from that rule of the registry"
 	case k == Denied:
 		m.Problem, m.fix = "the registry denies write access", c.whoMay("push")
 	case k == NotFound:
@@ -247,6 +254,9 @@ func KindOfAnswer(answer *transport.Error) Kind {
 	if IsTransient(answer.StatusCode) {
 		return Other
 	}
+	if isAboutImmutableTag(answer) {
+		return Immutable
+	}
 	kinds := map[Kind]bool{}
 	for _, diagnostic := range answer.Errors {
 		kinds[codes[diagnostic.Code]] = true
@@ -269,6 +279,20 @@ func KindOfAnswer(answer *transport.Error) Kind {
 		}
 	}
 	return Other
+}
+
+// isAboutImmutableTag reports whether a registry refuses to move a tag. No code of the
+// specification says so: ECR answers 400 TAG_INVALID, Harbor 412 PRECONDITION, Quay 409
+// TAG_IMMUTABLE, and all say it in words.
+func isAboutImmutableTag(answer *transport.Error) bool {
+	switch answer.StatusCode {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed:
+	default:
+		return false
+	}
+	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == "TAG_IMMUTABLE" || strings.Contains(strings.ToLower(d.Message), "immutable")
+	})
 }
 
 // IsTransient reports whether a status says that the next try may succeed.

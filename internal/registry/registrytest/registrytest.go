@@ -3,6 +3,7 @@ package registrytest
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"io"
 	"log"
 	"maps"
@@ -62,6 +63,47 @@ func (s *Server) Answer(answer func(http.ResponseWriter, *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
+}
+
+// Immutables are how registries say that a tag may not be moved, by their names.
+var Immutables = map[string]Refusal{
+	"ECR":    {http.StatusBadRequest, `{"errors":[{"code":"TAG_INVALID","message":"The image tag 'x' already exists in the 'os' repository and cannot be overwritten because the tag is immutable."}]}`},
+	"Harbor": {http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'os:x' configured as immutable."}]}`},
+	"Quay":   {http.StatusConflict, `{"errors":[{"code":"TAG_IMMUTABLE","message":"tag is immutable","detail":{}}]}`},
+}
+
+// Refusal is an answer.
+type Refusal struct {
+	Status int
+	Body   string
+}
+
+// FixTags has the registry refuse to move a tag from now on. One that it does not know of yet is
+// fixed when it is pushed next.
+func (s *Server) FixTags(refusal Refusal) {
+	fixed := map[string][32]byte{}
+	s.Answer(func(w http.ResponseWriter, r *http.Request) bool {
+		_, tag, isManifest := strings.Cut(r.URL.Path, "/manifests/")
+		if r.Method != http.MethodPut || !isManifest || strings.Contains(tag, ":") {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return false
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		is := sha256.Sum256(body)
+		if was, has := fixed[r.URL.Path]; has && was != is {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(refusal.Status)
+			_, _ = io.WriteString(w, refusal.Body)
+			return true
+		}
+		fixed[r.URL.Path] = is
+		return false
+	})
 }
 
 // Requests are those since it was made, or made to forget, such as "PUT
