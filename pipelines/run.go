@@ -141,8 +141,9 @@ func timeoutOf(run *tektonv1.PipelineRun) time.Duration {
 	return 0
 }
 
-// aroundBuild gives what asks registries around the build the limits that the administrator sets and
-// it has not, or only higher ones: a quota may want them of every container. Other Pipelines have their own tasks.
+// aroundBuild gives what asks registries around the build the limits that the administrator sets
+// and it has not, or only higher ones: a quota may want them of every container. Other Pipelines
+// have their own tasks.
 func (m *maker) aroundBuild(building tektonv1.PipelineTaskRunSpec) []tektonv1.PipelineTaskRunSpec {
 	specs := []tektonv1.PipelineTaskRunSpec{building}
 	if m.Spec.Pipeline != "" || m.Spec.Resources == nil {
