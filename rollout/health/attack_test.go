@@ -27,6 +27,15 @@ func times(depth int, inner string) string {
 	return inner + " == []"
 }
 
+// elements are those of a list or map, with the numbers from 100 on.
+func elements(format string, count int) string {
+	list := make([]string, count)
+	for i := range list {
+		list[i] = fmt.Sprintf(format, i+100)
+	}
+	return strings.Join(list, ",")
+}
+
 // shared is a list of 4^18 elements that are all the same few lists.
 var shared = `[1]` + strings.Repeat(`.map(b, [b,b,b,b])`, 18)
 
@@ -51,6 +60,10 @@ func TestHostileExpressions(t *testing.T) { //nolint:paralleltest // it measures
 		"parts of a text":                   {times(3, `node.metadata.name.split("")`), tooCostly},
 		"texts of numbers":                  {times(5, "[string(v1)]"), tooCostly},
 		"maps":                              {times(5, "{v0: {v1: v2}, v1 + 100: 1}"), tooCostly},
+		"a map of many constants":           {times(5, "{v0: 0, "+elements("%d: 0", 600)+"}"), tooCostly},
+		"a list of many constants":          {times(5, "[v0, "+elements("%d", 900)+"]"), tooCostly},
+		"a list with an optional element":   {times(5, "[?optional.of(v0), "+elements("%d", 900)+"]"), tooCostly},
+		"a map with an optional entry":      {times(5, "{?v0: optional.of(1), "+elements("%d: 0", 600)+"}"), tooCostly},
 		"lists":                             {times(5, "[v0, [v1, [v2, [v3]]]]"), tooCostly},
 		"a list that doubles":               {`[1].map(a, [a])` + strings.Repeat(".map(b, b + b)", 40) + " == []", tooCostly},
 		"empty texts joined":                {`[""].map(a, [a])` + strings.Repeat(".map(b, b + b)", 15) + ".map(b, " + times(2, "b.join()") + ") == []", tooCostly},

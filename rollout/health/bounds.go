@@ -42,8 +42,8 @@ func programOptions() []cel.ProgramOption {
 
 // bounded puts bounded functions in the place of those that are not.
 func bounded(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
-	if made, isConstructor := i.(interpreter.InterpretableConstructor); isConstructor && made.Type() != celtypes.ListType && made.Type() != celtypes.MapType {
-		return nil, fmt.Errorf("the expression makes a %s: messages are not available", made.Type().TypeName())
+	if made, isConstructor := i.(interpreter.InterpretableConstructor); isConstructor {
+		return literal(made)
 	}
 	call, isCall := i.(interpreter.InterpretableCall)
 	if !isCall {
@@ -77,6 +77,31 @@ func bounded(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error)
 		return do(args[0], args[1])
 	}), nil
 }
+
+// literal has a list or map pay for its elements. CEL makes those of constants only once, with the
+// expression.
+func literal(made interpreter.InterpretableConstructor) (interpreter.InterpretableV2, error) {
+	if made.Type() != celtypes.ListType && made.Type() != celtypes.MapType {
+		return nil, fmt.Errorf("the expression makes a %s: messages are not available", made.Type().TypeName())
+	}
+	for _, element := range made.InitVals() {
+		if _, isConstant := element.(interpreter.InterpretableConst); !isConstant {
+			return collection{made}, nil
+		}
+	}
+	return made, nil
+}
+
+// collection is a list or map that costs like a call with its elements as arguments.
+type collection struct {
+	interpreter.InterpretableConstructor
+}
+
+func (collection) Function() string { return makeCollection }
+
+func (collection) OverloadID() string { return makeCollection }
+
+func (c collection) Args() []interpreter.InterpretableV2 { return c.InitVals() }
 
 // equal compares two values. That the same list is in another many times, only its weight tells.
 func equal(a, b ref.Val) ref.Val {

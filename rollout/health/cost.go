@@ -1,6 +1,7 @@
 package health
 
 import (
+	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/overloads"
 	celtypes "github.com/google/cel-go/common/types"
@@ -11,6 +12,9 @@ import (
 
 // bytesPerUnit is how many bytes of text cost one unit, as in CEL's own functions.
 const bytesPerUnit = 10
+
+// makeCollection is the name by which a list or map costs that has other elements than constants.
+const makeCollection = "make"
 
 // cost counts what calls make, for which CEL takes one unit however much it is.
 type cost struct{}
@@ -23,6 +27,10 @@ func (cost) CallCost(function, overload string, args []ref.Val, result ref.Val) 
 		return nil
 	}
 	switch function {
+	case makeCollection:
+		if units = common.ListCreateBaseCost + uint64(len(args)); result.Type() == celtypes.MapType {
+			units = common.MapCreateBaseCost + uint64(len(args))
+		}
 	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		return nil
 	case operators.In:
