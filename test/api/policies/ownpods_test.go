@@ -34,7 +34,7 @@ func newOwnPods(t *testing.T) *ownPods {
 	installAll(t, o.config)
 	ensureNamespace(t, dynamic.NewForConfigOrDie(o.config), ourNamespace)
 	o.admin = kubernetes.NewForConfigOrDie(o.config)
-	for _, name := range []string{"layerwright-agent", "layerwright-controller", "someone"} {
+	for _, name := range []string{"layerwright-agent", "layerwright-controller", "layerwright-build", "someone"} {
 		_, err := o.admin.CoreV1().ServiceAccounts(ourNamespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.NoError(t, await.ServiceAccount(t.Context(), o.admin, ourNamespace, name))
@@ -101,7 +101,17 @@ func TestOwnPods(t *testing.T) {
 		require.NoError(t, o.createReplicaSet(ofKubernetes("deployment"), ownedBy("Deployment")))
 	})
 	t.Run("workloads are changed by who may write MachineConfigs", func(t *testing.T) { o.testWorkloads(t, editor, nodeAdmin) })
-	t.Run("running pods stay as they are", func(t *testing.T) { o.testRunning(t, editor) })
+	for name, account := range map[string]string{
+		"layerwright-agent-a": "layerwright-agent", "build-worker-0-a": "layerwright-build", "run-a": "layerwright-build",
+		"verify-worker-0-a": "someone", "health-node-0-a": "someone",
+	} {
+		t.Run("running pods stay as they are: "+name, func(t *testing.T) { o.testRunning(t, editor, name, account) })
+	}
+	t.Run("Tekton ends sidecars of builds", func(t *testing.T) {
+		tekton := userWith(t, o.config, "system:serviceaccount:tekton-pipelines:tekton-pipelines-controller", pods)
+		require.NoError(t, o.patchPod(tekton, "run-a", otherImage))
+		require.ErrorContains(t, o.patchPod(tekton, "layerwright-agent-a", otherImage), ownPodsMessage)
+	})
 }
 
 func (o *ownPods) testWorkloads(t *testing.T, editor, nodeAdmin *kubernetes.Clientset) {
@@ -131,21 +141,26 @@ func (o *ownPods) testWorkloads(t *testing.T, editor, nodeAdmin *kubernetes.Clie
 	require.NoError(t, err)
 }
 
-func (o *ownPods) testRunning(t *testing.T, editor *kubernetes.Clientset) {
+const otherImage = `{"spec":{"containers":[{"name":"c","image":"registry.example.com/root:1"}]}}`
+
+func (o *ownPods) patchPod(by *kubernetes.Clientset, name, text string, part ...string) error {
+	_, err := by.CoreV1().Pods(ourNamespace).Patch(o.t.Context(), name, types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{DryRun: dryRunOptions}, part...)
+	return err
+}
+
+func (o *ownPods) testRunning(t *testing.T, editor *kubernetes.Clientset, name, account string) {
 	t.Helper()
-	pod, err := o.admin.CoreV1().Pods(ourNamespace).Create(t.Context(),
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "layerwright-agent-a"}, Spec: podOf("layerwright-agent")}, metav1.CreateOptions{})
+	_, err := o.admin.CoreV1().Pods(ourNamespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podOf(account)}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	patch := func(text string, part ...string) error {
-		_, err := editor.CoreV1().Pods(ourNamespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{DryRun: dryRunOptions}, part...)
-		return err
+	require.ErrorContains(t, o.patchPod(editor, name, otherImage), ownPodsMessage)
+	require.ErrorContains(t, o.patchPod(editor, name, `{"spec":{"ephemeralContainers":[{"name":"debug","image":"registry.example.com/root:1"}]}}`, "ephemeralcontainers"), ownPodsMessage)
+	require.ErrorContains(t, o.patchPod(editor, name, `{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"2Mi"}}}]}}`, "resize"), ownPodsMessage)
+	require.NoError(t, o.patchPod(editor, name, `{"metadata":{"annotations":{"a":"b"}}}`))
+	if name == "run-a" {
+		return // of a command only the name is seen
 	}
-	require.ErrorContains(t, patch(`{"spec":{"containers":[{"name":"c","image":"registry.example.com/root:1"}]}}`), ownPodsMessage)
-	require.ErrorContains(t, patch(`{"spec":{"ephemeralContainers":[{"name":"debug","image":"registry.example.com/root:1"}]}}`, "ephemeralcontainers"), ownPodsMessage)
-	require.ErrorContains(t, patch(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"2Mi"}}}]}}`, "resize"), ownPodsMessage)
-	require.NoError(t, patch(`{"metadata":{"annotations":{"a":"b"}}}`))
 	for _, part := range []string{"exec", "attach"} {
-		err := editor.CoreV1().RESTClient().Post().Namespace(ourNamespace).Resource("pods").Name(pod.Name).SubResource(part).
+		err := editor.CoreV1().RESTClient().Post().Namespace(ourNamespace).Resource("pods").Name(name).SubResource(part).
 			Param("command", "sh").Param("container", "c").Param("stdout", "true").Do(t.Context()).Error()
 		require.ErrorContains(t, err, ownPodsMessage, part)
 	}
