@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -103,8 +104,9 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // cacheOptions keep what no one reads out of memory: who wrote which field of every object, of
-// Nodes the list of the container images that they hold, which is most of a Node, and of rendered
-// MachineConfigs their content, which the API server is asked for.
+// Nodes the list of the container images that they hold, which is most of a Node, of rendered
+// MachineConfigs their content, which the API server is asked for, and all but the version of
+// ConfigMaps.
 //
 // ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it,
 // admission policies Layerwright's own.
@@ -125,6 +127,8 @@ func cacheOptions(options *controllerOptions) cache.Options {
 				o.Status.Images = nil
 			case *mcfgv1.MachineConfig:
 				machineconfigs.Trim(o)
+			case *metav1.PartialObjectMetadata:
+				trimMetadata(o)
 			}
 			object, err := bootimages.Strip(object)
 			if err != nil {
@@ -132,6 +136,14 @@ func cacheOptions(options *controllerOptions) cache.Options {
 			}
 			return strip(object)
 		},
+	}
+}
+
+// trimMetadata leaves of a ConfigMap which one it is: its version says that it has changed. Whoever
+// may write ConfigMaps would otherwise fill our memory with their annotations.
+func trimMetadata(o *metav1.PartialObjectMetadata) {
+	if o.Kind == "ConfigMap" {
+		o.Labels, o.Annotations, o.OwnerReferences, o.Finalizers = nil, nil, nil, nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -412,6 +413,13 @@ func TestCacheKeepsReadFields(t *testing.T) {
 	require.True(t, isConfig)
 	assert.Empty(t, trimmed.Spec.Config.Raw)
 	assert.True(t, machineconfigs.IsSameContent(rendered, trimmed))
+
+	watched := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta}
+	watched.UID, watched.ResourceVersion = "u", "1"
+	watched.Annotations, watched.Finalizers = map[string]string{"a": strings.Repeat("b", 1000)}, []string{"example.com/a"}
+	version, err := keep(watched)
+	require.NoError(t, err)
+	assert.Equal(t, &metav1.PartialObjectMetadata{TypeMeta: watched.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "1"}}, version)
 
 	conditions := []corev1.NodeCondition{{Type: corev1.NodeReady}}
 	full := &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{Conditions: conditions, Images: []corev1.ContainerImage{{SizeBytes: 1}}}}
