@@ -59,8 +59,8 @@ type renders struct {
 	render renderFunc
 	inWork *inwork.Log
 
-	// turn is had by the one pool that is rendered: joining is work for the processor, and holds the
-	// content of all its MachineConfigs.
+	// turn is had by the one pool that is rendered: joining is work for the processor, and holds
+	// the content of all its MachineConfigs.
 	turn sync.Mutex
 	mu   sync.Mutex
 	last map[string]*outcome // by pool

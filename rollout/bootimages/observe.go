@@ -107,8 +107,8 @@ func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (
 	return false, nil
 }
 
-// mirroredBy is the resource of the Machine API of the same name that a resource of Cluster API only
-// mirrors, and which steers the machines; empty where there is none.
+// mirroredBy is the resource of the Machine API of the same name that a resource of Cluster API
+// only mirrors, and which steers the machines; empty where there is none.
 func (u *updater) mirroredBy(ctx context.Context, of types.NamespacedName) (string, error) {
 	k := u.mirrored()
 	if k == nil || of.Namespace != clusterAPINamespace {

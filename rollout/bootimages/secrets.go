@@ -30,8 +30,8 @@ type secrets struct {
 	waiting map[types.NamespacedName]map[id]bool // the key is there as long as there is a watch
 }
 
-// awaitSecrets has a resource that failed be looked at when a secret changes that its machines start
-// with, or are made with.
+// awaitSecrets has a resource that failed be looked at when a secret changes that its machines
+// start with, or are made with.
 func (u *updater) awaitSecrets(ctx context.Context, s *scope) {
 	if name := s.stub(); name != "" {
 		key := types.NamespacedName{Namespace: s.resource.id.Namespace, Name: name}
