@@ -321,7 +321,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 		{"Role", "layerwright-user-data"}: {
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "patch"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "patch", "watch"}},
 		},
 		{"ClusterRole", "layerwright-agent"}: {
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
