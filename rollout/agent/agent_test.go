@@ -386,6 +386,22 @@ func TestAConfigurationThatIsGone(t *testing.T) {
 	require.Equal(t, atSecond, w.is())
 }
 
+// TestANodeWhosePoolWasDeleted is about a node whose configuration went with its pool, and which
+// another pool has taken since.
+func TestANodeWhosePoolWasDeleted(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	require.NoError(t, w.Delete(t.Context(), rendered("rendered-1", "1")))
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	w.settle()
+	a := w.node().Annotations
+	require.Equal(t, mcfgv1.NodeStateDone, a[mcfgv1.AnnotationState], a[mcfgv1.AnnotationReason])
+	require.Equal(t, nodestest.Pinned("2"), a[mcfgv1.AnnotationStagedImage])
+	w.target("rendered-2", "2")
+	w.settle()
+	require.Equal(t, atSecond, w.is())
+}
+
 func TestRollbackOfTheHost(t *testing.T) {
 	t.Parallel()
 	const unit, timer = "etc/systemd/system/layerwright-return.service", "etc/systemd/system/layerwright-return.timer"

@@ -61,6 +61,9 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 // observeConfig looks at what of its configurations the host has.
 func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error {
 	current, desired, err := a.configs(ctx, &s.nodeAnnotations)
+	if errors.Is(err, errNotThere) && s.desired.Config == s.current.Config {
+		return nil // it went with the pool that the node was in, and what the next pool asks for can be staged
+	}
 	if err != nil {
 		return err
 	}
@@ -126,13 +129,16 @@ func (a *Agent) wanted() *wanted.Reader {
 	return &wanted.Reader{Reader: a.reader, Node: a.options.Node, Namespace: a.options.Namespace}
 }
 
+// errNotThere is of a MachineConfig that was deleted.
+var errNotThere = errors.New("does not exist")
+
 // configs are the current and the desired configuration. The current one is nil where the node has
 // none, or where it was deleted.
 func (a *Agent) configs(ctx context.Context, w *nodeAnnotations) (current, desired *wanted.Config, err error) {
 	if w.desired.Config != "" {
 		desired, err = a.wanted().Config(ctx, w.desired.Config)
 		if apierrors.IsNotFound(err) { // another target is the only way on
-			err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("MachineConfig %q, which the node should have, does not exist", w.desired.Config))
+			err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("MachineConfig %q, which the node should have, %w", w.desired.Config, errNotThere))
 		}
 		if err != nil {
 			return nil, nil, err
