@@ -113,6 +113,9 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	if err := b.requirePipeline(ctx, run.Spec.PipelineRef.Name); err != nil {
 		return err
 	}
+	if err := b.cluster.RequireNoOthers(ctx, &spec.Key, "TaskRun"); err != nil {
+		return err
+	}
 	for _, c := range configMaps {
 		if err := b.cluster.Ensure(ctx, c, &spec.Key); err != nil {
 			return err

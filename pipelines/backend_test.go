@@ -385,7 +385,7 @@ func TestNothingIsTakenFromAnEarlierRun(t *testing.T) {
 	for _, left := range []client.Object{&s.tasks[0], &s.Pods[0]} {
 		err := w.backend().Ensure(t.Context(), *spec)
 		require.True(t, fault.IsWaiting(err), "%v", err)
-		assert.ErrorContains(t, err, left.GetName())
+		require.ErrorContains(t, err, left.GetName())
 		assert.Empty(t, w.runs())
 		require.NoError(t, w.Delete(t.Context(), left))
 	}

@@ -59,5 +59,5 @@ func whileAway(err error, reason string) error {
 	if err == nil || !apierrors.IsInternalError(err) || !isAway(err.Error()) {
 		return err
 	}
-	return fault.NewWaiting(reason, pods.WhileWaiting, fmt.Errorf(away+": %w", err))
+	return fault.NewWaiting(reason, pods.WhileWaiting, fmt.Errorf(away+": %w", err)) //nolint:staticcheck // it begins with a name
 }

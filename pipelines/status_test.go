@@ -282,17 +282,17 @@ func TestStateOfARun(t *testing.T) {
 		"a node was lost": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").pod(phase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = pods.ReasonNodeLost })
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows"},
-		"its pod was deleted": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+		"its pod was deleted": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", `"step-build" exited with code 43`).leaves(backend.Build, &backend.StepFailure{
 				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			})
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
-		"its time was over, and its pod is gone": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+		"its time was over, and its pod is gone": {func(_ *testing.T, s *scene) {
 			s.at(2*time.Hour).says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
 				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			})
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
-		"a RUN line failed, and what it said is kept": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+		"a RUN line failed, and what it said is kept": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
 				Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
 			})

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"path"
+	"slices"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -213,7 +214,7 @@ func (k kind) step(step backend.Step) tektonv1.Step {
 	}
 	if step == backend.Preflight {
 		asking := asks()
-		s.Env, s.SecurityContext, s.ComputeResources = append(asking.Env, proxies()...), asking.SecurityContext, asking.ComputeResources
+		s.Env, s.SecurityContext, s.ComputeResources = slices.Concat(asking.Env, proxies()), asking.SecurityContext, asking.ComputeResources
 		s.Args = append(s.Args, "--results", backend.TempDir, "$(params."+paramArchitecture+")")
 	}
 	for _, dir := range folders() {

@@ -157,7 +157,7 @@ func (o *Options) instructions() ([]backend.Instructions, error) {
 		file := filepath.Join(o.Instructions, architecture, filepath.Base(backend.InstructionsFile))
 		text, err := os.ReadFile(file) //nolint:gosec // the path or index is the program's own
 		if errors.Is(err, fs.ErrNotExist) && len(o.Architectures) == 1 {
-			text, err = os.ReadFile(filepath.Join(o.Instructions, filepath.Base(backend.InstructionsFile))) //nolint:gosec // the path is the program's own
+			text, err = os.ReadFile(filepath.Join(o.Instructions, filepath.Base(backend.InstructionsFile)))
 		}
 		if err == nil {
 			err = o.check(architecture, text)

@@ -18,8 +18,8 @@ func TestAgeOfAProcess(t *testing.T) {
 	assert.Equal(t, 77*time.Second, age)
 	for _, text := range []string{"", "1 (a) S 0", "1 (a) S 0 1 1 0 -1 4194560 15 0 0 0 0 0 0 0 20 0 1 0 x 1"} {
 		_, err := ageOf(text, "200.45")
-		assert.Error(t, err, text)
+		require.Error(t, err, text)
 	}
 	_, err = ageOf(stat, "")
-	assert.Error(t, err)
+	require.Error(t, err)
 }

@@ -78,6 +78,9 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	if err != nil {
 		return err
 	}
+	if err := b.cluster.RequireNoOthers(ctx, &spec.Key, "Job"); err != nil {
+		return err
+	}
 	for _, c := range made.configMaps {
 		if err := b.cluster.Ensure(ctx, c, &spec.Key); err != nil {
 			return err

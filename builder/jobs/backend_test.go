@@ -212,6 +212,28 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted, and waits for its finalizers foregroundDeletion; find out who set them`)
 }
 
+// TestPodsOfAnotherBuilderGoFirst is about a kubelet that gives a new pod the ConfigMap that another
+// pod of its node still has.
+func TestPodsOfAnotherBuilderGoFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, inputs()...)
+	require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
+	var job batchv1.Job
+	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "build-" + buildName}, &job))
+	require.NoError(t, w.backend().Remove(t.Context(), key))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: "build-of-tekton", Labels: job.Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Name: "build", UID: "task-uid", Controller: new(true)}},
+	}}
+	require.NoError(t, w.Create(t.Context(), pod))
+	err := w.backend().Ensure(t.Context(), *fullSpec())
+	require.True(t, fault.IsWaiting(err), "%v", err)
+	require.ErrorContains(t, err, `pod "build-of-tekton" of what built before imageBuilderType was changed has not ended yet`)
+	assert.Empty(t, w.ours())
+	require.NoError(t, w.Delete(t.Context(), pod))
+	require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
+}
+
 func TestForeignJobIsKept(t *testing.T) {
 	t.Parallel()
 	theirs := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "build-" + buildName}}

@@ -121,6 +121,23 @@ func (c *Cluster) Probe(ctx context.Context, setting UserNamespaces, job *batchv
 	return Isolation{Kind: backend.IsolationCapabilities, Why: "the API server drops hostUsers"}, nil
 }
 
+// RequireNoOthers waits until no pod is left of what built before, which is every one whose
+// controller is of another kind. A kubelet keeps a ConfigMap that does not change as long as one of
+// its pods has it, and would give a new pod the old files.
+func (c *Cluster) RequireNoOthers(ctx context.Context, key *backend.Key, kind string) error {
+	var list corev1.PodList
+	if err := c.Reader.List(ctx, &list, c.OfBuild(key)...); err != nil {
+		return fmt.Errorf("listing the pods of build %q: %w", key.Build, err)
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind != kind {
+			return inTheWay("%s %q of what built before imageBuilderType was changed has not ended yet", "pod", pod.Name)
+		}
+	}
+	return nil
+}
+
 // Ensure creates an object, unless the build has it. One of an earlier build is removed first.
 func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key) error {
 	kind, name := c.kindOf(o), o.GetName()

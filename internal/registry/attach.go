@@ -194,7 +194,7 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 }
 
 // tagged reads the attachments that have a tag, the newest first, and counts all layers there.
-func tagged(ctx context.Context, call failure.Call, puller *remote.Puller, tag name.Tag, kind AttachmentKind) ([]Attachment, int, error) { //nolint:revive // each is used once
+func tagged(ctx context.Context, call failure.Call, puller *remote.Puller, tag name.Tag, kind AttachmentKind) ([]Attachment, int, error) {
 	found, err := puller.Get(ctx, tag)
 	if err = call.Fail(err); failure.IsNotFound(err) {
 		return nil, 0, nil

@@ -92,7 +92,7 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 		return Unsupported, true
 	case failure.Lost: // "DIGEST_INVALID" is what registries say that take no tag here
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
-	case failure.Other:
+	case failure.Other, failure.Immutable:
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
 	}
 	return "", false

@@ -128,19 +128,8 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	}
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	switch do.action { //nolint:exhaustive // the others say nothing of what is booted
-	case actionArrive, actionFail, actionForget, actionUndo:
-		if err := a.files.DisarmRollbackTimer(); err != nil {
-			return err
-		}
-	}
-	switch do.action { //nolint:exhaustive // the others say it themselves, or follow one of these
-	case actionStage, actionLive, actionApply:
-		if s.isChanging() && !s.hasFailed() {
-			if err := a.tell(ctx, s, updating(s)); err != nil {
-				return err
-			}
-		}
+	if err := a.beforeStep(ctx, s, do.action); err != nil {
+		return err
 	}
 	switch do.action {
 	case actionStage:
@@ -181,6 +170,19 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	default:
 	}
 	return a.write(ctx, n, s, do)
+}
+
+// beforeStep does what several steps begin with.
+func (a *Agent) beforeStep(ctx context.Context, s *state, step action) error {
+	switch step { //nolint:exhaustive // the others say nothing of what is booted, and of the update themselves
+	case actionArrive, actionFail, actionForget, actionUndo:
+		return a.files.DisarmRollbackTimer()
+	case actionStage, actionLive, actionApply:
+		if s.isChanging() && !s.hasFailed() {
+			return a.tell(ctx, s, updating(s))
+		}
+	}
+	return nil
 }
 
 // retryOf is after how long a node that rests is looked at again; 0 for when something changes. The

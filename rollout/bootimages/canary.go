@@ -114,7 +114,7 @@ func (u *updater) elect(ctx context.Context, s *scope, wave string) error {
 // isCandidate reports whether a resource wants the boot image of a wave. One that fails would hold
 // up the others.
 func (u *updater) isCandidate(ctx context.Context, f *facts, r *resource, of string) bool {
-	if last, _ := u.ledger.of(r.id); last.isTrouble() || r.object.GetDeletionTimestamp() != nil {
+	if u.ledger.of(r.id).isTrouble() || r.object.GetDeletionTimestamp() != nil {
 		return false
 	}
 	isManaged, err := plan.IsManaged(f.managers, string(u.kind.resource), u.kind.groupKind.Group, r.object.GetLabels())

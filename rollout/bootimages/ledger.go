@@ -24,7 +24,7 @@ type outcome struct {
 }
 
 // isTrouble reports whether what should have been done could not be.
-func (o *outcome) isTrouble() bool {
+func (o outcome) isTrouble() bool {
 	return o.state == metrics.BootImageFailed || o.reason == status.ReasonRetrying
 }
 
@@ -66,12 +66,11 @@ func (l *ledger) forget(of id) {
 	l.changed()
 }
 
-// of is the last outcome of a resource.
-func (l *ledger) of(resource id) (outcome, bool) {
+// of is the last outcome of a resource; the zero one where there is none.
+func (l *ledger) of(resource id) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, isKnown := l.outcomes[resource]
-	return o, isKnown
+	return l.outcomes[resource]
 }
 
 // entry is a resource with its outcome.

@@ -118,7 +118,7 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if is.state == metrics.BootImageFailed {
 		is.since = u.clock.Now()
 	}
-	before, _ := u.ledger.of(of)
+	before := u.ledger.of(of)
 	u.ledger.record(of, is)
 	u.resign(ctx, s, &is)
 	if err != nil && !apierrors.IsConflict(err) || is.reason == plan.ReasonUnknownImageOwner {

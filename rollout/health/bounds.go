@@ -97,10 +97,13 @@ type collection struct {
 	interpreter.InterpretableConstructor
 }
 
+// Function implements the interface of calls whose cost is counted.
 func (collection) Function() string { return makeCollection }
 
+// OverloadID implements it too.
 func (collection) OverloadID() string { return makeCollection }
 
+// Args are what is put into the list or map.
 func (c collection) Args() []interpreter.InterpretableV2 { return c.InitVals() }
 
 // equal compares two values. That the same list is in another many times, only its weight tells.

@@ -190,7 +190,7 @@ func (c Call) meaningForReading(k Kind) Meaning {
 		m.fix = c.whoMay("pull")
 	case Unsupported:
 		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry can't serve it"
-	case Other, Lost:
+	case Other, Lost, Immutable:
 		m.Class = fault.Transient
 	}
 	return m

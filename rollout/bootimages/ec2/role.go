@@ -19,7 +19,7 @@ import (
 
 // TokenFile is the token of this controller's ServiceAccount for AWS, by the name that OpenShift
 // writes into all secrets with roles. No other file is ever sent.
-const TokenFile = "/var/run/secrets/openshift/serviceaccount/token"
+const TokenFile = "/var/run/secrets/openshift/serviceaccount/token" //nolint:gosec // a path
 
 // stsVersion of the API of the Security Token Service that is spoken.
 const stsVersion = "2011-06-15"

@@ -156,9 +156,10 @@ func generationOf(has *azureImage, offer *rhcos.AzureMarketplaceImages) int {
 		}
 		return 1
 	}
-	same := func(a, b string) bool { return strings.EqualFold(a, b) }
-	alike := func(a, b string) bool { return same(digits.ReplaceAllString(a, "#"), digits.ReplaceAllString(b, "#")) }
-	if generation := generationLike(has.sku, offer, same); generation != 0 {
+	alike := func(a, b string) bool {
+		return strings.EqualFold(digits.ReplaceAllString(a, "#"), digits.ReplaceAllString(b, "#"))
+	}
+	if generation := generationLike(has.sku, offer, strings.EqualFold); generation != 0 {
 		return generation
 	}
 	if mark := generationMark.FindStringSubmatch(has.sku); mark != nil {

@@ -323,7 +323,8 @@ func TestEachDatastoreHasATemplateOfItsOwn(t *testing.T) {
 		assert.Equal(t, release9, versionInName(id))
 		assert.LessOrEqual(t, len(id), 80, "the longest name of vSphere")
 	}
-	assert.Equal(t, wanted("vc", "dc1", "ds1"), wanted("vc", "dc1", "ds1"), "failure domains of one datastore share it")
+	again := wanted("vc", "dc1", "ds1")
+	assert.Contains(t, seen, again, "failure domains of one datastore share it")
 }
 
 func TestAzureKeepsTheGenerationOfHyperV(t *testing.T) {
