@@ -31,7 +31,8 @@ func TestErrorTexts(t *testing.T) {
 		"what to do":       {&lint.Error{Findings: []lint.Finding{{Line: 3, Message: "m", Fix: "Do it."}}}, "Containerfile line 3: m. Do it"},
 		"several findings": {
 			&lint.Error{File: "x", Findings: []lint.Finding{
-				{Line: 1, Reason: "A", Message: "m", Fix: "Do it."}, {Line: 2, Reason: "A", Message: "n", Fix: "Do it."},
+				{Line: 1, Reason: "A", Message: "m", Fix: "Do it."},
+				{Line: 2, Reason: "A", Message: "n", Fix: "Do it."},
 				{Line: 9, Reason: "B", Message: "o", Fix: "Leave it."},
 			}},
 			"x line 1: m. Do it; line 2: n; line 9: o. Leave it",

@@ -158,9 +158,7 @@ type ImageName struct {
 	Digest     string
 }
 
-var (
-	errTransport = errors.New("images are pulled from registries only; write it without a transport such as docker://")
-)
+var errTransport = errors.New("images are pulled from registries only; write it without a transport such as docker://")
 
 // ParseImage reads a name of an image by the rules of distribution/reference, but adds no registry
 // to a short name: which one it stands for depends on the registries.conf of the place that pulls

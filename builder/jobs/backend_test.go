@@ -212,8 +212,8 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted, and waits for its finalizers foregroundDeletion; find out who set them`)
 }
 
-// TestPodsOfAnotherBuilderGoFirst is about a kubelet that gives a new pod the ConfigMap that another
-// pod of its node still has.
+// TestPodsOfAnotherBuilderGoFirst is about a kubelet that gives a new pod the ConfigMap that
+// another pod of its node still has.
 func TestPodsOfAnotherBuilderGoFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, inputs()...)

@@ -10,7 +10,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-
 	"github.com/layerwright/layerwright/rollout/bootimages/plan"
 )
 

@@ -99,8 +99,10 @@ func TestWhatKeepsFromARoleIsNamed(t *testing.T) {
 		change func(*testing.T, *Owners, *amazon)
 		want   string
 	}{
-		"AWS does not trust the ServiceAccount": {"", func(_ *testing.T, _ *Owners, is *amazon) { is.refuses = true },
-			`AWS refuses role "arn:aws:iam::1:role/lab" (AccessDenied); add ServiceAccount layerwright-controller of the controller's namespace to the role's trust policy`},
+		"AWS does not trust the ServiceAccount": {
+			"", func(_ *testing.T, _ *Owners, is *amazon) { is.refuses = true },
+			`AWS refuses role "arn:aws:iam::1:role/lab" (AccessDenied); add ServiceAccount layerwright-controller of the controller's namespace to the role's trust policy`,
+		},
 		"the token is not mounted": {"", func(t *testing.T, o *Owners, _ *amazon) {
 			t.Helper()
 			require.NoError(t, os.Remove(o.tokenFile))
