@@ -102,6 +102,7 @@ func testTektonWebhookAway(t *testing.T, b *podBuilds) {
 	p.gate.open()
 	p.scale("tekton-pipelines-webhook", "0")
 	t.Cleanup(func() { p.scale("tekton-pipelines-webhook", "1") })
+	p.gone("webhook")
 	p.ask("", asPipeline)
 	p.says(status.Reconciling, "True Waiting Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs")
 	p.scale("tekton-pipelines-webhook", "1")
@@ -174,6 +175,15 @@ func (p *contained) scale(deployment, replicas string) {
 	require.NoError(p.t, err)
 }
 
+// gone waits until a part of Tekton has no pods.
+func (p *contained) gone(part string) {
+	p.eventually(func(t *assert.CollectT) {
+		pods, err := p.clients.CoreV1().Pods(await.TektonNamespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + part})
+		require.NoError(t, err)
+		require.Empty(t, pods.Items)
+	})
+}
+
 // testTektonAway ends Tekton's controller in the middle of a build.
 func testTektonAway(t *testing.T, b *podBuilds) {
 	p := b.pool(t, "tekton-away")
@@ -181,11 +191,7 @@ func testTektonAway(t *testing.T, b *podBuilds) {
 	p.arrive()
 	p.scale(await.TektonController, "0")
 	t.Cleanup(func() { p.scale(await.TektonController, "1") })
-	p.eventually(func(t *assert.CollectT) {
-		pods, err := p.clients.CoreV1().Pods(await.TektonNamespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
-		require.NoError(t, err)
-		require.Empty(t, pods.Items)
-	})
+	p.gone("controller")
 	p.gate.open()
 	p.eventually(func(t *assert.CollectT) {
 		got := conditionText(p.config(t).Status.Conditions, status.Reconciling)
