@@ -292,6 +292,11 @@ func TestStateOfARun(t *testing.T) {
 				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			})
 		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		"its time was over, and its pod has not ended yet": {func(_ *testing.T, s *scene) {
+			s.at(2*time.Hour).says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
+				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+			}).pod(phase(corev1.PodRunning))
+		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"a RUN line failed, and what it said is kept": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
 				Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,

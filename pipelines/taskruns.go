@@ -17,16 +17,19 @@ import (
 )
 
 // endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where
-// that is gone, what Tekton has kept of its steps.
+// that is gone or has not ended yet, what Tekton has kept of its steps.
 func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pods.Ending {
 	if !isTaskOf(task, run) {
 		return nil
 	}
-	pod, left := f.podOf(task), leftBy(task)
-	if left != nil && hasCause(left) {
-		pod = cmp.Or(pod, left)
+	left := leftBy(task)
+	if left != nil && !hasCause(left) {
+		left = nil
 	}
-	if pod != nil {
+	for _, pod := range []*corev1.Pod{f.podOf(task), left} {
+		if pod == nil {
+			continue
+		}
 		if timeout := timeoutOf(run); timeout > 0 {
 			pod.Spec.ActiveDeadlineSeconds = pods.Seconds(timeout)
 		}
