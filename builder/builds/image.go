@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +18,6 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
@@ -232,7 +230,7 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 		}
 		return nil, err
 	}
-	if slices.Contains(result.Immutable, names.PoolTag(b.Pool)) { // it says so as long as the tag is not there
+	if pooltag.IsAmong(result.Immutable, b.Pool) { // it says so as long as the tag is not there
 		result.poolTag = mcfgv1.PoolTagWhenReady
 	}
 	b.options.Metrics.Pushed(b.Pool, "succeeded", b.options.Clock.Since(begin))

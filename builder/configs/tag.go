@@ -10,7 +10,6 @@ import (
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -24,7 +23,7 @@ func (r *Reconciler) retag(ctx context.Context, s *scope) error {
 	tag, err := pooltag.Move(ctx, s.found, pooltag.Wanted{Config: s.config, Build: s.build, Builds: s.builds}, r.options.Clock.Now())
 	if err != nil {
 		image := string(s.build.Status.DigestedImagePushSpec)
-		if !registry.IsImmutable(err) { // which only a person changes; the next reconcile tries it again
+		if !pooltag.IsFinal(err) { // which is not tried again by itself
 			s.untagged = fmt.Errorf("moving the tag %q to image %q: %w", tag, image, err)
 		}
 		r.options.Events.Publish(s.config, events.PoolTagNotMoved(tag, image, fault.Message(err)))

@@ -13,6 +13,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/failure"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -30,6 +31,9 @@ func Tags(tag, pool string, mayHoldBack bool) (tags []string, policy mcfgv1.Pool
 	}
 	return []string{tag, names.PoolTag(pool)}, ""
 }
+
+// IsAmong reports whether a pool's tag is one of several.
+func IsAmong(tags []string, pool string) bool { return slices.Contains(tags, names.PoolTag(pool)) }
 
 // Registry gives a tag to an image; what finds images for a MachineOSConfig is one.
 type Registry interface {
@@ -62,6 +66,10 @@ func Move(ctx context.Context, registry Registry, w Wanted, now time.Time) (stri
 	ctrl.LoggerFrom(ctx).Info("Moved the pool's tag", "tag", tag, "image", image)
 	return tag, nil
 }
+
+// IsFinal reports whether an error of Move stays until a person changes the registry's settings:
+// the tag is another image's, and can't be moved.
+func IsFinal(err error) bool { return failure.IsImmutable(err) }
 
 // taggedSince reports whether the wanted image has the pool's tag, and since when: it was moved
 // there after the build had ended, or the build has moved it itself; and no other build has moved

@@ -38,6 +38,7 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/pipelines"
+	"github.com/layerwright/layerwright/pipelines/presence"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move
@@ -143,8 +144,8 @@ func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOS
 }
 
 // newTekton watches Tekton's objects of one component.
-func newTekton(manager ctrl.Manager, namespace, component string) *pipelines.Tekton {
-	return pipelines.NewTekton(manager.GetConfig(), manager.GetScheme(), func() (meta.RESTMapper, error) {
+func newTekton(manager ctrl.Manager, namespace, component string) *presence.Tekton {
+	return presence.New(manager.GetConfig(), manager.GetScheme(), func() (meta.RESTMapper, error) {
 		return apiutil.NewDynamicRESTMapper(manager.GetConfig(), manager.GetHTTPClient()) // a new one, which has forgotten what was there before
 	}, namespace, component)
 }

@@ -25,6 +25,7 @@ func Walls() []Wall {
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
 				"api/machineconfiguration/v1": 3500, // the types of one API group, which clients import as one package
+				"rollout/bootimages":          2850, // machines of four kinds, their templates and the canary are rooms to come
 			},
 		},
 		{

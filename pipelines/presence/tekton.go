@@ -1,4 +1,4 @@
-package pipelines
+package presence
 
 import (
 	"context"
@@ -59,9 +59,9 @@ type Tekton struct {
 	missing error // why there is none
 }
 
-// NewTekton watches the objects of some components, by the label app.kubernetes.io/component, in
+// New watches the objects of some components, by the label app.kubernetes.io/component, in
 // one namespace.
-func NewTekton(config *rest.Config, scheme *runtime.Scheme, mapper func() (meta.RESTMapper, error), namespace string, components ...string) *Tekton {
+func New(config *rest.Config, scheme *runtime.Scheme, mapper func() (meta.RESTMapper, error), namespace string, components ...string) *Tekton {
 	return &Tekton{
 		config: config, scheme: scheme, mapper: mapper, namespace: namespace, components: components, first: make(chan struct{}),
 		missing: errors.New("nothing is known of it yet"),

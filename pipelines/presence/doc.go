@@ -1,0 +1,2 @@
+// Package presence watches whether Tekton is installed, and its objects while it is.
+package presence
