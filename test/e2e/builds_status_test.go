@@ -90,7 +90,7 @@ func testWhatIsWrongIsSaid(t *testing.T) {
 				c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: new("FROM os-base-image\nRUNN true\n")}}
 			},
 			ready: "False InvalidContainerfile", stalled: "True InvalidContainerfile",
-			message: `spec.containerFile[NoArch].content line 2: unknown instruction: "RUNN"`,
+			message: `spec.containerFile[NoArch].content line 2: unknown instruction: "RUNN". Correct the keyword, or end the line before with a backslash`,
 			cure:    func(p *layered) { p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.Containerfile = nil }) },
 		},
 	} {
