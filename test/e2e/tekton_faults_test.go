@@ -143,7 +143,7 @@ func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
 	inspecting("--version", map[string]any{"name": "key", "secret": map[string]any{"secretName": signingKey}})
 	require.NoError(t, p.Create(t.Context(), own))
 	t.Cleanup(func() { require.NoError(t, p.Delete(context.WithoutCancel(t.Context()), own)) })
-	p.failed(mcfgv1.ReasonInvalid, "task inspect: ")
+	p.failed(mcfgv1.ReasonInvalid, "the cluster refuses to create the pod of task inspect: ")
 	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not allowed: "+signingKey)
 
 	inspecting("refuse")
