@@ -255,7 +255,7 @@ func deletedPod(task *tektonv1.TaskRun) *corev1.Pod {
 // test has said nothing.
 func disrupt(pod *corev1.Pod, failed *corev1.ContainerStatus) {
 	end := failed.State.Terminated
-	if end.Reason == oomKilled || end.ExitCode < exitSignal {
+	if end.Reason == pods.OOMKilled || end.ExitCode < exitSignal {
 		return
 	}
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
@@ -264,8 +264,5 @@ func disrupt(pod *corev1.Pod, failed *corev1.ContainerStatus) {
 	})
 }
 
-// How a container ends that a signal ends, and why where it had too little memory.
-const (
-	exitSignal = 128
-	oomKilled  = "OOMKilled"
-)
+// exitSignal is less than the exit codes of containers that a signal ends.
+const exitSignal = 128

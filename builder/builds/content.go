@@ -67,9 +67,7 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 		}
 		return "", nil
 	case state.Phase == backend.Absent && b.build.Status.Builder != nil:
-		// Written before that goes, since the MachineOSConfig may name it again in between.
-		b.build.Status.Builder = nil
-		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, "imageBuilderType has changed; what built the image until now is ended", slotInterval
+		b.forgetBuilder("imageBuilderType has changed; what built the image until now is ended")
 		return "", nil
 	case state.Phase == backend.Absent:
 		if err := b.options.Backends.RemoveOthers(ctx, b.Key, b.backend); err != nil {
@@ -81,12 +79,17 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 		if b.build.Status.Builder == nil {
 			return "", b.beginAgain(ctx, mcfgv1.ReasonPreparing, changed)
 		}
-		// Written before it goes, since this process may end in between.
-		b.build.Status.Builder = nil
-		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, changed, slotInterval
+		b.forgetBuilder(changed)
 		return "", nil
 	}
 	return b.follow(ctx, state)
+}
+
+// forgetBuilder says why what builds will be ended. It is written before that goes: this process
+// may end in between, or the MachineOSConfig name it again, and no person would have ended it.
+func (b *building) forgetBuilder(why string) {
+	b.build.Status.Builder = nil
+	b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, why, slotInterval
 }
 
 // hasBegun reports whether the backend that the MachineOSConfig names now was seen to build.

@@ -19,11 +19,13 @@ type Ending struct {
 	At      time.Time
 }
 
-// Reasons and signals as the kubelet and runtimes write them.
+// OOMKilled is the reason of a container that had too little memory, as the kubelet writes it.
+const OOMKilled = "OOMKilled"
+
+// Other reasons and signals as the kubelet and runtimes write them.
 const (
 	podEvicted          = "Evicted"
 	podDeadlineExceeded = "DeadlineExceeded"
-	containerOOMKilled  = "OOMKilled"
 	containerUnknown    = "ContainerStatusUnknown" // the kubelet does not know
 	containerForgotten  = "Unknown"                // the runtime does not know
 	exitKilled          = 137
@@ -112,11 +114,11 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 			f.Reason = told.Reason
 		}
 		f.Message = strings.Join(append([]string{told.Message}, told.Output...), "\n")
-		if end.Reason == containerOOMKilled && !strings.Contains(f.Message, backend.MoreMemory) { // of what the step had started, which it only saw end
+		if end.Reason == OOMKilled && !strings.Contains(f.Message, backend.MoreMemory) { // of what the step had started, which it only saw end
 			f.Message = outOfMemory(pod, step) + "; " + f.Message
 		}
 		f.Message = fault.Clean(f.Message)
-	case end.Reason == containerOOMKilled:
+	case end.Reason == OOMKilled:
 		f.Message = outOfMemory(pod, step)
 	case end.Reason == containerUnknown, end.Reason == containerForgotten:
 		f.Message = fmt.Sprintf("node %s lost %s, for example by a restart", nodeOf(pod), stepOrAttempt(step))

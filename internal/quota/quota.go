@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -56,7 +57,7 @@ func (p *Place) exceeded(name, requested, used, limited string) string {
 	isTooMuch := false
 	for _, pair := range strings.Split(requested, ",") {
 		key, amount, _ := strings.Cut(pair, "=")
-		facts = append(facts, fmt.Sprintf("%s=%s is needed, and %s of %s are used", key, amount, orNone(has[key]), orNone(most[key])))
+		facts = append(facts, fmt.Sprintf("%s=%s is needed, and %s of %s are used", key, amount, cmp.Or(has[key], "0"), cmp.Or(most[key], "0")))
 		isTooMuch = isTooMuch || isMore(amount, most[key])
 		if field := p.field(key); field != "" {
 			fields = append(fields, field)
@@ -178,13 +179,6 @@ func amounts(list string) map[string]string {
 		out[key] = amount
 	}
 	return out
-}
-
-func orNone(amount string) string {
-	if amount == "" {
-		return "0"
-	}
-	return amount
 }
 
 func isMore(amount, most string) bool {

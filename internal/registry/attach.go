@@ -294,7 +294,6 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	if err != nil {
 		return "", c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
-	isReferred := false
 	for number := 1; ; number++ {
 		tag := attachmentTag(ref, kind, number)
 		before, err := c.attachments(ctx, tag)
@@ -305,11 +304,10 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 			return "", fmt.Errorf("attaching to %s: %w", ref, err)
 		}
 		// The referrer goes first: whoever sees the tag takes all of it for done.
-		if !isReferred {
+		if number == 1 {
 			if err := c.refer(ctx, ref, *about, kind, add); err != nil {
 				return "", err
 			}
-			isReferred = true
 		}
 		after, err := withAttachment(before, kind, add)
 		if err != nil {

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
@@ -37,12 +36,8 @@ func (p *Plan) Complete(finished *osindex.Index) (*Plan, error) {
 	for _, u := range p.build.late.units {
 		s.enable(u)
 	}
-	s.errs = append(s.errs, s.tree.clashes...)
-	if len(s.errs) == 0 {
-		s.failOn(s.tree.check())
-	}
-	if len(s.errs) > 0 {
-		return nil, errors.Join(s.errs...)
+	if err := s.wrong(); err != nil {
+		return nil, err
 	}
 	if len(s.tree.nodes) == 0 {
 		return nil, nil

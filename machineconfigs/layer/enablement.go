@@ -31,7 +31,6 @@ func (s *splitter) enablement() {
 		}
 		s.enable(u)
 	}
-	s.errs = append(s.errs, s.tree.clashes...)
 }
 
 // enable enables a unit, or expects it of the content.

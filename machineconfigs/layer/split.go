@@ -69,13 +69,19 @@ func (s *splitter) split() (*Plan, error) {
 		step()
 	}
 	s.plan.NodeState.Add(s.cfg)
+	if err := s.wrong(); err != nil {
+		return nil, err
+	}
+	return s.finish(), nil
+}
+
+// wrong is everything that is wrong, once all items have their places; nil where nothing is.
+func (s *splitter) wrong() error {
+	s.errs = append(s.errs, s.tree.clashes...)
 	if len(s.errs) == 0 {
 		s.failOn(s.tree.check())
 	}
-	if len(s.errs) > 0 {
-		return nil, errors.Join(s.errs...)
-	}
-	return s.finish(), nil
+	return errors.Join(s.errs...)
 }
 
 // finish puts everything into the order that it is shown in.
