@@ -60,11 +60,6 @@ func TestReadiness(t *testing.T) {
 		"a test of no kind":     {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationUnavailable", "why")}, want: status.Summary{State: status.StateStalled, Reason: "VerificationUnavailable", Message: "why"}},
 		"verification unknown":  {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, unknown, "NotYetObserved", "")}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved"}},
 		"quarantined":           {conditions: []metav1.Condition{signed, verified}, quarantine: halted, want: status.Summary{State: status.StateStalled, Reason: "Quarantined", Message: "RolloutHalted: 3 nodes failed"}},
-		"quarantined by condition": {
-			conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageQuarantined, yes, "RolloutHalted", "3 nodes failed")},
-			want:       status.Summary{State: status.StateStalled, Reason: "Quarantined", Message: "RolloutHalted: 3 nodes failed"},
-		},
-		"not quarantined": {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageQuarantined, no, "NotQuarantined", "")}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
 		"nothing is verified": {ungated: true, want: status.Summary{
 			State: status.StateReady, Reason: "Ready",
 			Message: "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)",
@@ -138,6 +133,7 @@ func TestReadyFollowsTheOtherConditions(t *testing.T) {
 	name := w.onlyImage().Name
 	_, ready := w.look(b, name)
 	assert.Equal(t, "True Ready", ready)
+	assert.Equal(t, "False NotQuarantined", text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
 
 	w.quietly(func() error {
 		image := w.onlyImage()
@@ -147,6 +143,7 @@ func TestReadyFollowsTheOtherConditions(t *testing.T) {
 	_, ready = w.look(b, name)
 	assert.Equal(t, "False Quarantined RolloutHalted: 2 nodes failed", ready)
 	assert.Equal(t, "True Quarantined RolloutHalted: 2 nodes failed", text(w.onlyImage().Status.Conditions, status.Stalled))
+	assert.Equal(t, "True RolloutHalted 2 nodes failed", text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
 
 	w.quietly(func() error {
 		image := w.onlyImage()

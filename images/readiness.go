@@ -23,9 +23,6 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 	if q := image.Quarantined(); q != nil {
 		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
 	}
-	if q := status.Find(conditions, mcfgv1alpha1.ImageQuarantined); q != nil && q.Status == metav1.ConditionTrue {
-		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
-	}
 	ready := status.Summary{State: status.StateReady, Reason: mcfgv1alpha1.ReasonReady}
 	if gated {
 		signed := status.Find(conditions, mcfgv1alpha1.ImageSigned)
@@ -82,12 +79,27 @@ func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	patch := status.NewPatcher(r.client, image, status.Owning(status.Ready, status.Reconciling, status.Stalled))
+	patch := status.NewPatcher(r.client, image, status.Owning(mcfgv1alpha1.ImageQuarantined, status.Ready, status.Reconciling, status.Stalled))
 	conditions := image.GetConditions()
-	status.SetSummary(&conditions, status.NotBefore(r.clock.Now(), conditions), image.Generation, Readiness(image, r.IsGated(), asked))
+	now := status.NotBefore(r.clock.Now(), conditions)
+	status.Set(&conditions, now, quarantined(image))
+	status.SetSummary(&conditions, now, image.Generation, Readiness(image, r.IsGated(), asked))
 	image.SetConditions(conditions)
 	describeImported(image)
 	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+}
+
+// quarantined is the condition Quarantined: what status.quarantine says of the image with its
+// present configuration.
+func quarantined(image *mcfgv1alpha1.MachineOSImage) metav1.Condition {
+	c := metav1.Condition{
+		Type: mcfgv1alpha1.ImageQuarantined, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonNotQuarantined,
+		ObservedGeneration: image.Generation,
+	}
+	if q := image.Quarantined(); q != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, q.Reason, q.Message
+	}
+	return c
 }
 
 // describeImported writes down of an image that no build of this cluster makes what people compare.

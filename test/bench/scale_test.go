@@ -27,13 +27,14 @@ import (
 const (
 	scalePools     = 500
 	scaleConfigs   = 5000
+	scaleImages    = 300   // pools that have images
 	scaleSharing   = 80    // pools that select one MachineConfig
 	budgetScaleMiB = 200.0 // resident at most, around a restart
 	budgetShared   = 10.0  // seconds from the shared MachineConfig to the last of its pools
 )
 
-// BenchmarkScale has the controller work with many pools and MachineConfigs, restarts it, which is
-// when it reads all of them at once, and changes a MachineConfig that many pools share.
+// BenchmarkScale has the controller work with many pools, MachineConfigs and images, restarts it,
+// which is when it reads all of them at once, and changes a MachineConfig that many pools share.
 func BenchmarkScale(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", "256000000") // as deployed
 	b.Setenv("GOGC", "50")
@@ -53,6 +54,10 @@ func BenchmarkScale(b *testing.B) {
 	require.NoError(b, a.Create(b.Context(), a.scaleConfig("60-shared", "shared", 0)))
 	a.joined(b, pools[:scaleSharing], "60-shared", nil)
 	a.rendered(b, pools...)
+	a.createAll(b, pools[:scaleImages])
+	for _, pool := range pools[:scaleImages] {
+		a.await(b, pool, "")
+	}
 	a.quiet(b)
 	before := peakMiB(b, a.process.Process.Pid)
 

@@ -14,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
@@ -82,7 +83,9 @@ func (f *fleet) quarantined(t require.TestingT) (images []string) {
 	return images
 }
 
-func isQuarantined(image *mcfgv1alpha1.MachineOSImage) bool { return image.Status.Quarantine != nil }
+func isQuarantined(image *mcfgv1alpha1.MachineOSImage) bool {
+	return image.Status.Quarantine != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageQuarantined)
+}
 
 // openShop deploys the shop, and lets the controller look at its pods.
 func (f *fleet) openShop() {
