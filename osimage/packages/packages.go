@@ -137,9 +137,9 @@ func places() [][]place {
 	var rpm []place
 	for _, dir := range []string{"/usr/lib/sysimage/rpm", "/usr/share/rpm", "/var/lib/rpm"} {
 		rpm = append(rpm,
-			place{RPM, dir, []string{"rpmdb.sqlite", "rpmdb.sqlite-wal"}, rpmDatabase(openSQLite)},
-			place{RPM, dir, []string{"Packages.db"}, rpmDatabase(openNDB)},
-			place{RPM, dir, []string{"Packages"}, rpmDatabase(openBDB)})
+			place{RPM, dir, []string{"rpmdb.sqlite", "rpmdb.sqlite-wal"}, readRPM},
+			place{RPM, dir, []string{"Packages.db"}, unsupported},
+			place{RPM, dir, []string{"Packages"}, unsupported})
 	}
 	return [][]place{
 		rpm,

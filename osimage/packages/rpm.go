@@ -43,35 +43,36 @@ const publicKey = "gpg-pubkey"
 // valid until the next one. An error is the last that comes.
 type blobs = iter.Seq2[[]byte, error]
 
-// openFunc opens a database of a format. The journal is nil where there is none.
-type openFunc func(database io.ReaderAt, size int64, journal *io.SectionReader) (blobs, error)
+// unsupported is for the formats that rpm had before SQLite (Berkeley DB of RHEL 8), and that
+// openSUSE has (ndb): no stream has them.
+func unsupported(string, []string, func(Package) error) error {
+	return errors.New("its format is not read: run `rpmdb --define '_db_backend sqlite' --rebuilddb` as the image is built")
+}
 
-// rpmDatabase reads a database and its journal, whose paths are given in this order.
-func rpmDatabase(open openFunc) readFunc {
-	return func(_ string, paths []string, add func(Package) error) error {
-		var parts []*io.SectionReader
-		for _, path := range paths {
-			file, err := os.Open(path) //nolint:gosec // a copy in our own folder
-			if err != nil {
-				return err
-			}
-			defer func() { _ = file.Close() }() //nolint:gocritic // two files at most, both needed to the end
-			info, err := file.Stat()
-			if err != nil {
-				return err
-			}
-			parts = append(parts, io.NewSectionReader(file, 0, info.Size()))
-		}
-		var journal *io.SectionReader
-		if len(parts) > 1 && parts[1].Size() > 0 {
-			journal = parts[1]
-		}
-		values, err := open(parts[0], parts[0].Size(), journal)
+// readRPM reads a database of SQLite and its journal, whose paths are given in this order.
+func readRPM(_ string, paths []string, add func(Package) error) error {
+	var parts []*io.SectionReader
+	for _, path := range paths {
+		file, err := os.Open(path) //nolint:gosec // a copy in our own folder
 		if err != nil {
 			return err
 		}
-		return addAll(values, add)
+		defer func() { _ = file.Close() }() //nolint:gocritic // two files at most, both needed to the end
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		parts = append(parts, io.NewSectionReader(file, 0, info.Size()))
 	}
+	var journal *io.SectionReader
+	if len(parts) > 1 && parts[1].Size() > 0 {
+		journal = parts[1]
+	}
+	values, err := openSQLite(parts[0], parts[0].Size(), journal)
+	if err != nil {
+		return err
+	}
+	return addAll(values, add)
 }
 
 func addAll(values blobs, add func(Package) error) error {

@@ -12,6 +12,8 @@ const (
 	sqliteMagic    = "SQLite format 3\x00"
 	sqliteHead     = 100
 	sqliteUTF8     = 1
+	minPage        = 512
+	maxPage        = 65536
 	tableInterior  = 5
 	tableLeaf      = 13
 	interiorHead   = 12
