@@ -263,9 +263,14 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	if existing == nil && s.want.stored != "" { // it was deleted, or the cache has not seen it yet
+		existing, err = r.currentConfig(ctx, s.want.name)
+		if err != nil {
+			return err
+		}
+	}
 	if existing != nil && s.want.stored == versionOf(existing) {
-		s.want.content = nil // the cache has it, and what differs from now on is an edit
-		return nil
+		return nil // what differs from now on is an edit
 	}
 	content, err := r.renders.contentOf(ctx, s.in, s.want)
 	if err != nil {
@@ -278,10 +283,23 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 		err = r.repairRendered(ctx, s, existing, content)
 	}
 	if fault.IsTerminal(err) { // no other reconcile can do better with these MachineConfigs
-		s.want.err, s.want.content = err, nil
-		return nil
+		s.want.err, err = err, nil
+	}
+	if s.want.err != nil || s.want.stored != "" {
+		s.want.content = nil // the cluster has it
 	}
 	return err
+}
+
+// currentConfig reads one MachineConfig from the API server; nil if there is none.
+func (r *Reconciler) currentConfig(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
+	mc := &mcfgv1.MachineConfig{}
+	if err := r.reader.Get(ctx, client.ObjectKey{Name: name}, mc); apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	} else if err != nil {
+		return nil, fmt.Errorf("reading rendered MachineConfig %q: %w", name, err)
+	}
+	return mc, nil
 }
 
 // versionOf identifies one state of one object.
@@ -296,11 +314,7 @@ func (r *Reconciler) createRendered(ctx context.Context, s *scope, content *mcfg
 	}
 	err := r.client.Create(ctx, mc)
 	if apierrors.IsAlreadyExists(err) {
-		existing := &mcfgv1.MachineConfig{}
-		if err := r.reader.Get(ctx, client.ObjectKeyFromObject(mc), existing); err != nil {
-			return nil, fmt.Errorf("reading rendered MachineConfig %q: %w", mc.Name, err)
-		}
-		return existing, nil
+		return r.currentConfig(ctx, mc.Name)
 	}
 	if err != nil {
 		return nil, storeFault(mc.Name, err)

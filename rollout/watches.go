@@ -45,6 +45,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.versions, err = discovery.NewDiscoveryClientForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient()); err != nil {
 		return fmt.Errorf("making a client for the version of the API server: %w", err)
 	}
+	if err := manager.GetFieldIndexer().IndexField(context.Background(), &mcfgv1.MachineConfigPool{}, fieldAfter, namedBefore); err != nil { //nolint:forbidigo // before anything runs
+		return fmt.Errorf("setting up %s: %w", controllerName, err)
+	}
 	read, err := r.watch(manager)
 	if err != nil {
 		return err
@@ -110,13 +113,27 @@ func poolOfReport(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
+// fieldAfter is the index of pools by those of their spec.rollout.afterPools: a list of all pools
+// at each change of one would be most of what a large cluster's controller does.
+const fieldAfter = "spec.rollout.afterPools"
+
+// namedBefore are the pools that a pool waits for.
+func namedBefore(pool client.Object) []string {
+	if p, isPool := pool.(*mcfgv1.MachineConfigPool); isPool && p.Spec.Rollout != nil {
+		return p.Spec.Rollout.AfterPools
+	}
+	return nil
+}
+
 // poolsAfter are the pools that wait for a pool.
 func (r *Reconciler) poolsAfter(ctx context.Context, before client.Object) []reconcile.Request {
+	var after mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &after, client.MatchingFields{fieldAfter: before.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
+	}
 	var out []reconcile.Request
-	for _, p := range r.pools(ctx) {
-		if p.Spec.Rollout != nil && slices.Contains(p.Spec.Rollout.AfterPools, before.GetName()) {
-			out = append(out, request(p.Name)...)
-		}
+	for i := range after.Items {
+		out = append(out, request(after.Items[i].Name)...)
 	}
 	return out
 }

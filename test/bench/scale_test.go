@@ -28,6 +28,7 @@ const (
 	scalePools     = 500
 	scaleConfigs   = 5000
 	scaleImages    = 300   // pools that have images
+	scaleAtOnce    = 100   // images that are asked for at once
 	scaleSharing   = 80    // pools that select one MachineConfig
 	budgetScaleMiB = 200.0 // resident at most, around a restart
 	budgetShared   = 10.0  // seconds from the shared MachineConfig to the last of its pools
@@ -54,9 +55,11 @@ func BenchmarkScale(b *testing.B) {
 	require.NoError(b, a.Create(b.Context(), a.scaleConfig("60-shared", "shared", 0)))
 	a.joined(b, pools[:scaleSharing], "60-shared", nil)
 	a.rendered(b, pools...)
-	a.createAll(b, pools[:scaleImages])
-	for _, pool := range pools[:scaleImages] {
-		a.await(b, pool, "")
+	for some := range slices.Chunk(pools[:scaleImages], scaleAtOnce) {
+		a.createAll(b, some)
+		for _, pool := range some {
+			a.await(b, pool, "")
+		}
 	}
 	a.quiet(b)
 	before := peakMiB(b, a.process.Process.Pid)
