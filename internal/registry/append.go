@@ -267,7 +267,7 @@ func (a *appending) add(ctx context.Context, source *source, chosen compose.Choi
 	if err != nil {
 		return err
 	}
-	if from, ok := a.mountsFrom(source.ref); ok {
+	if from, ok := a.mountsFrom(loaded.Place); ok {
 		final.MountFrom = from
 	}
 	a.images = append(a.images, final)

@@ -166,13 +166,39 @@ func attachmentTag(ref name.Digest, kind AttachmentKind, number int) name.Tag {
 
 // Attachments reads what is attached to an image, the newest first. What can't be an attachment of
 // the kind is passed over. One that the registry has lost, or gives otherwise than its digest says,
-// is broken; that the registry does not answer is an error.
+// is broken; that the registry does not answer is an error. Of several places for the image, the
+// first that has some counts.
 func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentKind) ([]Attachment, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
 		return nil, err
 	}
-	call := c.reading("reading what is attached to", ref, ref.Context())
+	const doing = "reading what is attached to"
+	places, refused := c.places(ref)
+	var errs []error
+	for _, place := range places {
+		found, err := c.attachmentsAt(ctx, place, c.reading(doing, place, place.Context()), kind)
+		if len(found) > 0 || ctx.Err() != nil {
+			return found, err
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	// A mirror that may never be read has none either, where another place could say so.
+	isDecided := len(errs) < len(places) && !slices.ContainsFunc(errs, func(err error) bool { return !failure.IsDenied(err) })
+	if isDecided {
+		return nil, nil
+	}
+	return nil, failure.OfPlaces(doing, ref.String(), errs, refused)
+}
+
+// attachmentsAt reads those in one place.
+func (c *Client) attachmentsAt(ctx context.Context, place name.Reference, call failure.Call, kind AttachmentKind) ([]Attachment, error) {
+	ref, isPinned := place.(name.Digest)
+	if !isPinned {
+		return nil, invalid("image", place.String(), errors.New("it has no digest"))
+	}
 	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
 		return nil, call.Fail(err)

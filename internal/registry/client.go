@@ -19,6 +19,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/failure"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 )
@@ -74,6 +75,8 @@ type Client struct {
 	backoff   remote.Backoff
 	jobs      int
 	clock     clock.WithDelayedExecution
+	// mirrors are for what is read alone.
+	mirrors mirrors.Table
 
 	unreachable func(registry string, err error)
 }

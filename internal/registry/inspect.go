@@ -47,7 +47,17 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	call := c.reading("resolving image", ref, ref.Context())
+	resolved, err := each(ctx, c, "resolving image", ref, func(place name.Reference, call failure.Call) (Resolved, error) {
+		return c.resolveAt(ctx, place, call)
+	})
+	if err == nil {
+		resolved.Image = ref.Context().Digest(resolved.Digest.String()).String()
+	}
+	return resolved, err
+}
+
+// resolveAt finds what a name stands for in one place. The result is not named.
+func (c *Client) resolveAt(ctx context.Context, ref name.Reference, call failure.Call) (Resolved, error) {
 	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
 		return Resolved{}, call.Fail(err)
@@ -64,9 +74,7 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 		}
 		desc, manifest = &got.Descriptor, got.Manifest
 	}
-	resolved := Resolved{
-		Image: ref.Context().Digest(desc.Digest.String()).String(), Digest: desc.Digest, MediaType: desc.MediaType, Size: desc.Size,
-	}
+	resolved := Resolved{Digest: desc.Digest, MediaType: desc.MediaType, Size: desc.Size}
 	if desc.MediaType.IsIndex() {
 		index, err := parseIndex(call, manifest)
 		if err != nil {

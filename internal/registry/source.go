@@ -20,25 +20,47 @@ type source struct {
 	client *Client
 	puller *remote.Puller
 	ref    name.Reference
-	desc   *remote.Descriptor
-	index  *index // nil for a single image
-	call   failure.Call
+	// place is where it is read: ref, or a mirror.
+	place name.Reference
+	desc  *remote.Descriptor
+	index *index // nil for a single image
+	call  failure.Call
 }
 
-// open reads the manifest.
+// open reads the manifest. What else there is of the image is read in the same place.
 func (c *Client) open(ctx context.Context, ref name.Reference) (*source, error) {
-	s := &source{client: c, ref: ref, call: c.reading("reading image", ref, ref.Context())}
-	var err error
-	if s.puller, err = c.puller(ctx, ref.Context()); err != nil {
-		return nil, s.call.Fail(err)
-	}
-	if s.desc, err = s.puller.Get(ctx, ref); err != nil {
-		return nil, s.call.Fail(err)
+	return each(ctx, c, "reading image", ref, func(place name.Reference, call failure.Call) (*source, error) {
+		puller, err := c.puller(ctx, place.Context())
+		if err != nil {
+			return nil, call.Fail(err)
+		}
+		s := &source{client: c, puller: puller, ref: ref, place: place, call: call}
+		return s, s.read(ctx)
+	})
+}
+
+func (s *source) read(ctx context.Context) (err error) {
+	if s.desc, err = s.puller.Get(ctx, s.place); err != nil {
+		return s.call.Fail(err)
 	}
 	if s.desc.MediaType.IsIndex() {
 		s.index, err = parseIndex(s.call, s.desc.Manifest)
 	}
-	return s, err
+	return err
+}
+
+// child reads an image of the index. A mirror may have the index without all of its images.
+func (s *source) child(ctx context.Context, digest v1.Hash) (*source, error) {
+	child := &source{
+		client: s.client, puller: s.puller, call: s.call,
+		ref: s.ref.Context().Digest(digest.String()), place: s.place.Context().Digest(digest.String()),
+	}
+	child.call.Subject = child.place.String()
+	err := child.read(ctx)
+	if err == nil || len(s.client.mirrors) == 0 || ctx.Err() != nil {
+		return child, err
+	}
+	return s.client.open(ctx, child.ref)
 }
 
 // index is a list of images.
@@ -140,17 +162,15 @@ func (s *source) lacks(images []v1.Descriptor, wanted v1.Platform) error {
 // load reads manifest and config of a choice, and checks that it is an image of the wanted
 // platform.
 func (s *source) load(ctx context.Context, chosen compose.Choice) (*compose.Content, error) {
-	c := &compose.Content{Choice: chosen, Ref: s.ref, Call: s.call}
-	desc := s.desc
+	from := s
 	if !chosen.Single {
-		c.Ref = s.ref.Context().Digest(chosen.Desc.Digest.String())
-		c.Call.Subject = c.Ref.String()
 		var err error
-		if desc, err = s.puller.Get(ctx, c.Ref); err != nil {
-			return nil, c.Call.Fail(err)
+		if from, err = s.child(ctx, chosen.Desc.Digest); err != nil {
+			return nil, err
 		}
 	}
-	c.Raw, c.MediaType = desc.Manifest, desc.MediaType
+	desc := from.desc
+	c := &compose.Content{Choice: chosen, Place: from.place, Call: from.call, Raw: desc.Manifest, MediaType: desc.MediaType}
 	if err := c.ReadManifest(); err != nil {
 		return nil, err
 	}

@@ -59,8 +59,9 @@ func Absent(problem string) failure.Meaning {
 // Content is one image that has been read: all but its layers.
 type Content struct {
 	Choice
-	Call      failure.Call
-	Ref       name.Reference
+	Call failure.Call
+	// Place is where it was read, which may be a mirror.
+	Place     name.Reference
 	MediaType types.MediaType
 	manifest  *v1.Manifest
 	Raw       []byte // the manifest
