@@ -25,6 +25,7 @@ import (
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/trials"
 	"github.com/layerwright/layerwright/trials/experiment"
 )
@@ -53,6 +54,8 @@ type Options struct {
 	MaxConcurrentContent int
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
+	// Mirrors say where images are read; nil reads them where their names say.
+	Mirrors Mirrors
 	// Base reads base images, and Fetcher other files.
 	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
@@ -87,6 +90,13 @@ type Options struct {
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log
+}
+
+// Mirrors say where images are read, and which objects of the cluster say so.
+type Mirrors interface {
+	credentials.Mirrors
+
+	Watched() []client.Object
 }
 
 // Builder has the reconcilers of MachineOSConfigs, of MachineOSBuilds and of stream trials.
@@ -127,13 +137,17 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 		return fmt.Errorf("setting up the builder: %w", err)
 	}
 	b.use(manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
-	return errors.Join(b.configs.SetupWithManager(manager), b.builds.SetupWithManager(manager), b.trials.SetupWithManager(manager))
+	var mirrors []client.Object
+	if b.options.Mirrors != nil {
+		mirrors = b.options.Mirrors.Watched()
+	}
+	return errors.Join(b.configs.SetupWithManager(manager, mirrors...), b.builds.SetupWithManager(manager), b.trials.SetupWithManager(manager))
 }
 
 // use makes the reconcilers.
 func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
 	o := &b.options
-	b.checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Indexer: o.Base, Clock: now})
+	b.checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors, Indexer: o.Base, Clock: now})
 	made := maker.New(maker.Options{
 		Base: o.Base, Fetcher: o.Fetcher, Pinner: b.checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
 		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,

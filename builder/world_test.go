@@ -399,7 +399,7 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 	publisher := events.NewPublisher(recorder)
 	p := &process{keeper: images.New(images.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher,
-		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect},
+		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors},
 		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, SBOMs: o.SBOMs, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
 		Begin: o.InWork.Note,
 	})}

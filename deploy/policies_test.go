@@ -68,7 +68,7 @@ func TestReservedConfigMaps(t *testing.T) {
 	t.Parallel()
 	policy := only[admissionv1.ValidatingAdmissionPolicy](t, "policies", "ValidatingAdmissionPolicy", "layerwright-configmaps")
 	for _, name := range []string{
-		streams.ConfigMapName, streamcontroller.LifecycleConfigMap, streamcontroller.MetadataConfigMap, streamcontroller.MirrorsConfigMap,
+		streams.ConfigMapName, streamcontroller.LifecycleConfigMap, streamcontroller.MetadataConfigMap, names.RegistryMirrors,
 		bootimages.ConfigMapName, backend.InputYumRepos, names.TrustPolicy,
 	} {
 		assert.Contains(t, policy.Spec.MatchConditions[0].Expression, strconv.Quote(name))

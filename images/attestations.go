@@ -302,6 +302,9 @@ func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials
 func subjectOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) (sbom.Subject, error) {
 	pinned := string(image.Spec.PullSpec)
 	about := sbom.Subject{Image: pinned, Created: image.CreationTimestamp.Time}
+	if credentials.Pull == nil {
+		return about, fmt.Errorf("reading the base image of %q: the pull secret of its MachineOSConfig, or the pool's mirrors, can't be used", pinned)
+	}
 	resolved, err := credentials.Push.Resolve(ctx, pinned)
 	if err != nil {
 		return about, err

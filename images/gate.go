@@ -134,7 +134,7 @@ func (r *Reconciler) reader(ctx context.Context, image *mcfgv1alpha1.MachineOSIm
 			}
 		}
 	}
-	images, err := r.credentials.ReadWith(ctx, secrets...)
+	images, err := r.credentials.ReadWith(ctx, image.Spec.MachineConfigPool, secrets...)
 	return images, false, err
 }
 

@@ -129,7 +129,7 @@ func usages() []usage {
 		}},
 		{name: workspacePrivate, description: "An empty folder of the step push alone.", at: map[backend.Step]string{backend.Push: tektonArtifacts}},
 		{name: workspaceRegistries, description: "registries.conf and policy.json of the pool.", readOnly: true, optional: true, at: map[backend.Step]string{
-			backend.Fetch: registries, backend.Push: registries,
+			backend.Fetch: registries, backend.Push: registries, backend.Preflight: registries,
 		}},
 		{name: workspaceTrust, description: "Additional certificate authorities.", readOnly: true, optional: true, at: everywhere(backend.TrustDir)},
 		input(backend.InputEntitlement, "Certificates of subscriptions, for RUN lines."),
@@ -268,6 +268,7 @@ func around(name string, step backend.Step, title, description string, results [
 				{Name: workspaceInstructions, ReadOnly: true, MountPath: path.Dir(backend.InstructionsFile)},
 				{Name: workspacePullSecret, ReadOnly: true, Optional: true, MountPath: backend.BaseCredentialsDir},
 				{Name: workspacePushSecret, ReadOnly: true, Optional: true, MountPath: backend.CredentialsDir},
+				{Name: workspaceRegistries, ReadOnly: true, Optional: true, MountPath: path.Dir(backend.RegistriesFile)},
 				{Name: workspaceTrust, ReadOnly: true, Optional: true, MountPath: backend.TrustDir},
 			},
 			Results: results,
@@ -360,7 +361,7 @@ func pipeline(k kind) *tektonv1.Pipeline {
 // withOthers are the tasks of several architectures: preflight, the builds beside it, and assemble.
 func withOthers(building tektonv1.PipelineTask) []tektonv1.PipelineTask {
 	var few []tektonv1.WorkspacePipelineTaskBinding
-	for _, name := range []string{workspaceInstructions, workspacePullSecret, workspacePushSecret, workspaceTrust} {
+	for _, name := range []string{workspaceInstructions, workspacePullSecret, workspacePushSecret, workspaceRegistries, workspaceTrust} {
 		few = append(few, tektonv1.WorkspacePipelineTaskBinding{Name: name, Workspace: name})
 	}
 	started := tektonv1.Param{Name: paramStarted, Value: *tektonv1.NewStructuredValues("$(tasks." + taskPreflight + ".results." + backend.ResultStarted + ")")}

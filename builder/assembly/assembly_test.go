@@ -91,6 +91,27 @@ func (s *scene) result(file string) string {
 	return string(text)
 }
 
+// TestMirrorsOfThePool reads as registries.conf of the pool says.
+func TestMirrorsOfThePool(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64")
+	s.push(s.host+"/mirrored/base:1", "amd64")
+	command := Command{Options: s.Options, Registries: filepath.Join(t.TempDir(), "registries.conf")}
+	use := func() error {
+		var err error
+		command.Pull, err = command.throughMirrors()
+		return err
+	}
+	require.NoError(t, use(), "the pool has no such file")
+	require.Error(t, Preflight(t.Context(), &command.Options))
+	conf := "[[registry]]\nlocation = \"" + s.host + "/os\"\n[[registry.mirror]]\nlocation = \"" + s.host + "/mirrored\"\n"
+	require.NoError(t, os.WriteFile(command.Registries, []byte(conf), 0o600))
+	require.NoError(t, use())
+	require.NoError(t, Preflight(t.Context(), &command.Options))
+	require.NoError(t, os.WriteFile(command.Registries, []byte("[[registry]"), 0o600))
+	require.ErrorContains(t, use(), "line 1")
+}
+
 func TestPreflightAsksTheRegistries(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "amd64")

@@ -2,17 +2,22 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 )
 
 // Command is the command line of both steps.
@@ -20,6 +25,8 @@ type Command struct {
 	Options
 	// PullCredentials and PushCredentials are folders with secrets. They may be missing.
 	PullCredentials, PushCredentials string
+	// Registries is registries.conf of the pool. It may be missing.
+	Registries string
 	// Report is the file for the report.
 	Report string
 }
@@ -66,6 +73,9 @@ func (c *Command) run(ctx context.Context, step backend.Step, said *backend.Repo
 	if c.Pull, err = connect(c.PullCredentials, options); err != nil {
 		return err
 	}
+	if c.Pull, err = c.throughMirrors(); err != nil {
+		return err
+	}
 	if c.Push, err = connect(c.PushCredentials, options); err != nil {
 		return err
 	}
@@ -84,6 +94,22 @@ func (c *Command) registries() (options registry.Options, err error) {
 		options.Pointers.PrivateStorage = append(options.Pointers.PrivateStorage, all[i].PrivateStorage...)
 	}
 	return options, err
+}
+
+// throughMirrors is the client that reads as the pool's nodes and the build do.
+func (c *Command) throughMirrors() (*registry.Client, error) {
+	text, err := os.ReadFile(c.Registries)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.Pull, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
+	}
+	rules, err := mirrors.ParseConf(mirrors.File{Path: c.Registries, Text: text})
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	return c.Pull.Through(mirrors.Table{rules}), nil
 }
 
 func connect(folder string, options registry.Options) (*registry.Client, error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/builder/watches"
 	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -41,8 +42,9 @@ const reconcileTimeout = 20 * time.Minute
 // SetupWithManager makes MachineOSConfigs follow what images depend on: their builds, their pools
 // with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept.
 // Secrets are not watched, that would take the right to list them: what misses one looks again.
-func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
-	err := ctrl.NewControllerManagedBy(manager).
+// Mirrors are what says where images are besides.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager, mirrors ...client.Object) error {
+	b := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		WithOptions(watches.Options(maxConcurrent, reconcileTimeout)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
@@ -50,9 +52,11 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageJudged())).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(r.configsOfPool), ctrlbuilder.WithPredicates(watches.PoolChanged())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.configsOfNode), ctrlbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.configsOfConfigMap)).
-		Complete(r)
-	if err != nil {
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.configsOfConfigMap))
+	for _, object := range mirrors {
+		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(r.allConfigs), ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up %s: %w", controllerName, err)
 	}
 	return nil
@@ -107,6 +111,11 @@ func (r *Reconciler) configsOfPool(ctx context.Context, pool client.Object) []re
 
 func (r *Reconciler) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
 	return watches.ConfigsThat(ctx, r.options.Client, func(config *mcfgv1.MachineOSConfig) bool {
-		return object.GetNamespace() == r.options.Namespace && slices.Contains(wanted.ConfigMaps(config), object.GetName())
+		read := append(wanted.ConfigMaps(config), names.RegistryMirrors)
+		return object.GetNamespace() == r.options.Namespace && slices.Contains(read, object.GetName())
 	})
+}
+
+func (r *Reconciler) allConfigs(ctx context.Context, _ client.Object) []reconcile.Request {
+	return watches.ConfigsThat(ctx, r.options.Client, func(*mcfgv1.MachineOSConfig) bool { return true })
 }

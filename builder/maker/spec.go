@@ -231,9 +231,8 @@ func (m *Maker) acceptOwn(spec *backend.Spec, o *Order, configs string) {
 
 // Files of a host's configuration that a build heeds too.
 const (
-	registriesPath = "/etc/containers/registries.conf"
-	policyPath     = "/etc/containers/policy.json"
-	anchorsPath    = "/etc/pki/ca-trust/source/anchors/"
+	policyPath  = "/etc/containers/policy.json"
+	anchorsPath = "/etc/pki/ca-trust/source/anchors/"
 )
 
 // addHostFiles takes what the pool's own nodes go by when they pull images.
@@ -241,7 +240,7 @@ func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
 	for _, file := range config.Ignition.Storage.Files {
 		var into *[]byte
 		switch {
-		case file.Path == registriesPath:
+		case file.Path == machineconfigs.RegistriesPath:
 			into = &spec.Registries
 		case file.Path == policyPath:
 			into = &spec.Policy

@@ -40,6 +40,8 @@ type Options struct {
 	Namespace string
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
+	// Mirrors say where images are read; nil reads them where their names say.
+	Mirrors credentials.Mirrors
 	// Indexer reads base images.
 	Indexer Indexer
 	// Clock is the system's where nil, and TTL DefaultTTL where zero.
@@ -66,7 +68,7 @@ func New(options Options) *Checker {
 		options.TTL = DefaultTTL
 	}
 	return &Checker{
-		Source:   &credentials.Source{Reader: options.Reader, Namespace: options.Namespace, Connect: options.Connect},
+		Source:   &credentials.Source{Reader: options.Reader, Namespace: options.Namespace, Connect: options.Connect, Mirrors: options.Mirrors},
 		options:  options,
 		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
 		bases:    newMemory[*Base](options.Clock, options.TTL, maxResolved),

@@ -111,6 +111,7 @@ func newAssemblyCommand(step backend.Step, code *int, short, long string) *cobra
 	flags.StringVar(&command.Instructions, "instructions", path.Dir(backend.InstructionsFile), "folder with the instructions of each architecture")
 	flags.StringVar(&command.PullCredentials, "pull-credentials", backend.BaseCredentialsDir, "folder with the pull secret")
 	flags.StringVar(&command.PushCredentials, "push-credentials", backend.CredentialsDir, "folder with the push secret")
+	flags.StringVar(&command.Registries, "registries", backend.RegistriesFile, "registries.conf of the pool")
 	flags.StringVar(&command.Image, "image", "", "repository and tag of the result")
 	flags.StringVar(&command.Results, "results", "/tekton/results", "folder for the results")
 	flags.StringVar(&command.Started, "started", "", "when the run began, in seconds of Unix time")

@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/builder/poolmirrors"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
@@ -33,6 +34,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/mirrorsets"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
@@ -65,6 +67,11 @@ func addBuilder(options *controllerOptions) part {
 		}
 		osImages := baseimage.New(baseimage.Options{CacheDir: options.baseImageCacheDir, MaxMemory: baseimage.MaxMemory})
 		settings := options.builder(builds, osImages)
+		sets, err := mirrorsets.New(manager.GetRESTMapper(), manager.GetCache(), manager.GetAPIReader(), options.namespace)
+		if err != nil {
+			return err
+		}
+		settings.Mirrors = poolmirrors.New(sets, manager.GetClient(), manager.GetAPIReader())
 		if options.builderImage != "" {
 			if settings.Backends, err = options.backends(manager); err != nil {
 				return err
@@ -96,7 +103,7 @@ func (o *controllerOptions) images(
 	publisher := events.NewPublisher(manager.GetEventRecorder("layerwright-builder"))
 	keeping := images.Options{
 		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
-		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: o.namespace, Connect: settings.Connect},
+		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: o.namespace, Connect: settings.Connect, Mirrors: settings.Mirrors},
 		TrustPolicy: policy, BuilderID: o.signing.builderID, Begin: o.inWork.Note, Metrics: settings.Metrics,
 	}
 	enforcing := enforcement.Options{

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/layerwright/layerwright/internal/command"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/streams"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
@@ -21,8 +22,8 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		ReleaseImage:   o.releaseImage,
 		PullSecret:     o.pullSecret(),
 		Distribution:   distributionOf(o.osDistribution),
-		Connect: func(keychain authn.Keychain) source.Registry {
-			return o.registryClient(keychain, transport)
+		Connect: func(keychain authn.Keychain, table mirrors.Table) source.Registry {
+			return o.registryClient(keychain, transport).Through(table)
 		},
 		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval, InWork: o.inWork}),
 		Recheck: o.streamTagInterval,

@@ -19,6 +19,9 @@ const ClusterOperator = "layerwright"
 // machine-config-operator, which keeps it current. Elsewhere there is none.
 const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
 
+// RegistryMirrors is the ConfigMap with mirrors of registries, for whatever Layerwright reads.
+const RegistryMirrors = "registry-mirrors"
+
 // SigningKey is the secret with the key that images are signed with, in deploy/components/signing.
 const SigningKey = "layerwright-signing-key"
 

@@ -6,12 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/streams/source"
 )
 
 // TestACrashAfterAnyWriteEndsInTheSameState makes the process end after each of its writes, in
@@ -52,35 +49,9 @@ func TestACrashAfterAnyWriteEndsInTheSameState(t *testing.T) {
 	}
 }
 
-func TestKindsThatTheClusterHas(t *testing.T) {
-	t.Parallel()
-	mapper := meta.NewDefaultRESTMapper(nil)
-	got, err := discover(mapper)
-	require.NoError(t, err)
-	assert.Equal(t, kinds{}, got, "plain Kubernetes")
-	for _, kind := range []schema.GroupVersionKind{clusterVersion, digestMirrorSet, tagMirrorSet} {
-		mapper.Add(kind, meta.RESTScopeRoot)
-	}
-	got, err = discover(mapper)
-	require.NoError(t, err)
-	assert.Equal(t, kinds{true, true, true}, got)
-}
-
 func TestClusterOf(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, cluster{"4.22.0", "quay.io/r:2", "4.18.3"}, clusterOf(version("4.22.0", "quay.io/r:2", "4.21.0", "4.18.3")))
 	assert.Equal(t, cluster{"4.22.0", "", "4.22.0"}, clusterOf(version("4.22.0", "")), "it is being installed")
 	assert.Equal(t, cluster{}, clusterOf(&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"history": "odd"}}}))
-}
-
-func TestMirrorsOf(t *testing.T) {
-	t.Parallel()
-	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"imageDigestMirrors": []any{
-		map[string]any{"source": "quay.io/a", "mirrors": []any{"here/a", "there/a"}, "mirrorSourcePolicy": "NeverContactSource"},
-		map[string]any{"mirrors": []any{"of nothing"}},
-		"odd",
-	}}}}
-	assert.Equal(t, []source.Mirror{{Source: "quay.io/a", Mirrors: []string{"here/a", "there/a"}, MirrorSourcePolicy: "NeverContactSource"}},
-		mirrorsOf(object, "imageDigestMirrors"))
-	assert.Empty(t, mirrorsOf(object, "imageTagMirrors"))
 }

@@ -16,6 +16,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
 )
@@ -190,42 +191,12 @@ func (r *Reconciler) access(ctx context.Context, f *found) (source.Access, error
 			return source.Access{}, fmt.Errorf("reading the pull secret %q: %w", r.options.PullSecret, err)
 		}
 	}
-	mirrors, err := r.mirrors(ctx, f)
-	return source.Access{Registry: r.options.Connect(keychain), Mirrors: mirrors}, err
-}
-
-// mirrors are those of the cluster's objects, and of the ConfigMap.
-func (r *Reconciler) mirrors(ctx context.Context, f *found) (source.Mirrors, error) {
-	var mirrors source.Mirrors
-	for _, kind := range []struct {
-		there bool
-		list  *unstructured.UnstructuredList
-		field string
-		into  *[]source.Mirror
-	}{
-		{r.kinds.digestMirrors, newList(digestMirrorSet), "imageDigestMirrors", &mirrors.Digests},
-		{r.kinds.tagMirrors, newList(tagMirrorSet), "imageTagMirrors", &mirrors.Tags},
-	} {
-		if !kind.there {
-			continue
-		}
-		if err := r.reader.List(ctx, kind.list); err != nil {
-			return mirrors, fmt.Errorf("listing %s: %w", kind.list.GetKind(), err)
-		}
-		for i := range kind.list.Items {
-			*kind.into = append(*kind.into, mirrorsOf(&kind.list.Items[i], kind.field)...)
-		}
+	rules, err := r.mirrors.Rules(ctx)
+	if fault.IsTerminal(err) { // those that can be used are
+		f.problems = append(f.problems, streams.Problem{Type: mcfgv1.StreamConfigMapInvalid, Reason: mcfgv1.ReasonInvalid, Message: fault.Message(err)})
+		err = nil
 	}
-	data, err := r.configMap(ctx, MirrorsConfigMap)
-	if err != nil || data == nil {
-		return mirrors, err
-	}
-	more, problem := source.ParseMirrors(MirrorsConfigMap, data)
-	if problem != nil {
-		f.problems = append(f.problems, *problem)
-	}
-	mirrors.Digests = append(mirrors.Digests, more.Digests...)
-	return mirrors, nil
+	return source.Access{Registry: r.options.Connect(keychain, mirrors.Table{rules})}, err
 }
 
 // cluster is what OpenShift's ClusterVersion says; where there is none, the release is what the
@@ -238,12 +209,12 @@ type cluster struct {
 var errNoClusterVersion = errors.New("the cluster has the kind ClusterVersion, and none of the name " + clusterVersionName)
 
 func (r *Reconciler) cluster(ctx context.Context) (cluster, error) {
-	if !r.kinds.clusterVersion {
+	if !r.hasClusterVersion {
 		return cluster{installVersion: r.options.ReleaseVersion}, nil
 	}
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(clusterVersion)
-	err := r.client.Get(ctx, client.ObjectKey{Name: clusterVersionName}, object)
+	err := r.cache.Get(ctx, client.ObjectKey{Name: clusterVersionName}, object)
 	if apierrors.IsNotFound(err) {
 		return cluster{}, fault.NewWaiting(mcfgv1.ReasonWaiting, waitForRelease, errNoClusterVersion)
 	}
@@ -269,24 +240,4 @@ func clusterOf(object *unstructured.Unstructured) cluster {
 		c.installVersion = c.desiredVersion // it is being installed
 	}
 	return c
-}
-
-// mirrorsOf reads one object with mirrors.
-func mirrorsOf(object *unstructured.Unstructured, field string) []source.Mirror {
-	entries, _, _ := unstructured.NestedSlice(object.Object, "spec", field)
-	var out []source.Mirror
-	for _, entry := range entries {
-		fields, isObject := entry.(map[string]any)
-		if !isObject {
-			continue
-		}
-		mirror := source.Mirror{}
-		mirror.Source, _ = fields["source"].(string)
-		mirror.MirrorSourcePolicy, _ = fields["mirrorSourcePolicy"].(string)
-		mirror.Mirrors, _, _ = unstructured.NestedStringSlice(fields, "mirrors")
-		if mirror.Source != "" {
-			out = append(out, mirror)
-		}
-	}
-	return out
 }

@@ -19,6 +19,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -29,6 +30,11 @@ type Reader interface {
 	Inspect(ctx context.Context, access source.Access, g streams.Gathered) (streams.Gathered, error)
 	Release(ctx context.Context, access source.Access, image string) (streams.Release, error)
 	NextLook(g streams.Gathered) (time.Time, bool)
+}
+
+// Mirrors say where images are besides, as a mirrorsets.Reader does.
+type Mirrors interface {
+	Rules(ctx context.Context) (mirrors.Rules, error)
 }
 
 // Options are the settings of the reconciler.
@@ -48,8 +54,8 @@ type Options struct {
 	// Distribution says which built-in default counts; where it is unknown, the first of all that a
 	// release has.
 	Distribution streams.Distribution
-	// Connect makes a client of registries.
-	Connect func(authn.Keychain) source.Registry
+	// Connect makes a client of registries, which reads through mirrors.
+	Connect func(authn.Keychain, mirrors.Table) source.Registry
 	// Reader reads images.
 	Reader Reader
 	// Recheck is how long a source that is wrong for good is left alone; zero is 15 minutes. What
@@ -64,19 +70,21 @@ const (
 	// MetadataConfigMap has CoreOS stream metadata, as OpenShift's installer writes it; see
 	// streams.ParseStreamMetadata.
 	MetadataConfigMap = "coreos-bootimages"
-	// MirrorsConfigMap has mirrors of registries; see source.ParseMirrors.
-	MirrorsConfigMap = "registry-mirrors"
 )
 
 // Reconciler keeps the OSImageStream.
 type Reconciler struct {
-	// client reads from the cache, reader asks the API server.
+	// client reads from the cache, reader asks the API server. OpenShift's kinds are read from cache
+	// itself: past it the client would ask the API server for them.
 	client  client.Client
 	reader  client.Reader
+	cache   client.Reader
+	mirrors Mirrors
 	clock   clock.PassiveClock
 	events  events.Publisher
 	options Options
-	kinds   kinds
+	// hasClusterVersion reports whether the cluster has that kind.
+	hasClusterVersion bool
 	// lastLogged is the last message about missing streams, so that it is logged once.
 	lastLogged string
 }

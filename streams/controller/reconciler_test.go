@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -232,7 +235,7 @@ func TestProblemsKeepTheLastStatus(t *testing.T) {
 			want:  map[string]string{"Ready": "False Invalid", "Stalled": "Invalid", "ConfigMapInvalid": "Invalid"}, message: `ConfigMap "coreos-bootimages"`,
 		},
 		"mirrors that are none": {
-			spoil: set(MirrorsConfigMap, map[string]string{"mirrors.yaml": "yes"}),
+			spoil: set(names.RegistryMirrors, map[string]string{"mirrors.yaml": "yes"}),
 			want:  map[string]string{"Ready": "False Invalid", "Stalled": "Invalid", "ConfigMapInvalid": "Invalid"}, message: `ConfigMap "registry-mirrors"`,
 		},
 		"a default that is not there": {
@@ -321,7 +324,7 @@ func TestNothingIsAvailable(t *testing.T) {
 func TestAnUpgradeOfTheCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.kinds.clusterVersion = true
+	w.openShift = append(w.openShift, clusterVersion)
 	first := w.release("4.21", w.registry.addStream("rhel-9", "1"), w.registry.addStream("rhel-10", "1"))
 	cv := version("4.21.0", first, "4.21.0", "4.18.0")
 	require.NoError(t, w.Create(t.Context(), cv))
@@ -442,4 +445,24 @@ func TestAPassThatFindsNothingNewWritesNothing(t *testing.T) {
 	w.clock.SetTime(t0.Add(time.Hour))
 	require.NoError(t, w.reconcile())
 	assert.Equal(t, writes, w.writes)
+}
+
+// TestMirrorsOfTheCluster has the deprecated ImageContentSourcePolicy too.
+func TestMirrorsOfTheCluster(t *testing.T) {
+	t.Parallel()
+	kind := schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1alpha1", Kind: "ImageContentSourcePolicy"}
+	policy := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repositoryDigestMirrors": []any{
+		map[string]any{"source": "quay.io/os", "mirrors": []any{"here/os"}},
+	}}}}
+	policy.SetGroupVersionKind(kind)
+	policy.SetName("release")
+	w := newWorld(t, policy, configMap(names.RegistryMirrors, map[string]string{"mirrors.yaml": "[{source: docker.io, mirrors: [here/hub]}]"}))
+	w.openShift = append(w.openShift, kind)
+	require.NoError(t, w.settle())
+	places, _ := w.through.Places(image("rhel-9-1"))
+	assert.Equal(t, []string{strings.Replace(image("rhel-9-1"), "quay.io", "here", 1), image("rhel-9-1")}, places)
+	places, _ = w.through.Places("quay.io/os/rhel-9:1")
+	assert.Equal(t, []string{"quay.io/os/rhel-9:1"}, places, "it has no mirrors of tags")
+	places, _ = w.through.Places("docker.io/os:1")
+	assert.Equal(t, []string{"docker.io/os:1"}, places, "nor has a ConfigMap")
 }

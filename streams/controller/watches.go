@@ -22,6 +22,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/mirrorsets"
 	"github.com/layerwright/layerwright/streams"
 )
 
@@ -31,53 +33,37 @@ const controllerName = "streams"
 // clusterVersionName is the name of the only ClusterVersion.
 const clusterVersionName = "version"
 
-// Kinds of OpenShift that other clusters don't have.
-var (
-	clusterVersion  = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ClusterVersion"}
-	digestMirrorSet = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ImageDigestMirrorSet"}
-	tagMirrorSet    = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ImageTagMirrorSet"}
-)
+// clusterVersion is a kind of OpenShift that other clusters don't have.
+var clusterVersion = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ClusterVersion"}
 
-// kinds are those of them that the cluster has.
-type kinds struct {
-	clusterVersion, digestMirrors, tagMirrors bool
-}
-
-func newList(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind + "List"})
-	return list
-}
-
-// discover finds out which kinds the cluster has.
-func discover(mapper meta.RESTMapper) (kinds, error) {
-	var k kinds
-	for kind, there := range map[schema.GroupVersionKind]*bool{
-		clusterVersion: &k.clusterVersion, digestMirrorSet: &k.digestMirrors, tagMirrorSet: &k.tagMirrors,
-	} {
-		_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil && !meta.IsNoMatchError(err) {
-			return k, fmt.Errorf("asking whether the cluster has the kind %s: %w", kind.Kind, err)
-		}
-		*there = err == nil
+// discover finds out whether the cluster has a kind.
+func discover(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("asking whether the cluster has the kind %s: %w", kind.Kind, err)
 	}
-	return k, nil
+	return err == nil, nil
 }
 
 // SetupWithManager gives the reconciler the manager's client, and makes it watch what streams
-// depend on: the OSImageStream, the ConfigMaps, and OpenShift's ClusterVersion where there is that
-// kind. Mirrors and the pull secret are read in each reconcile. The first reconcile needs no
+// depend on: the OSImageStream, the ConfigMaps, and OpenShift's ClusterVersion and mirrors where
+// there are these kinds. The pull secret is read in each reconcile. The first reconcile needs no
 // object.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.options.Connect == nil || r.options.Reader == nil || r.options.Namespace == "" {
 		return errors.New("setting up " + controllerName + ": a namespace, a registry and a reader are needed")
 	}
-	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
+	r.client, r.reader, r.cache = manager.GetClient(), manager.GetAPIReader(), manager.GetCache()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
 	var err error
-	if r.kinds, err = discover(manager.GetRESTMapper()); err != nil {
+	if r.hasClusterVersion, err = discover(manager.GetRESTMapper(), clusterVersion); err != nil {
 		return err
 	}
+	sets, err := mirrorsets.New(manager.GetRESTMapper(), r.cache, r.reader, r.options.Namespace)
+	if err != nil {
+		return err
+	}
+	r.mirrors = sets
 	only := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request()} })
 	b := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
@@ -87,7 +73,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 			queue.Add(request())
 			return nil
 		}))
-	if r.kinds.clusterVersion {
+	for _, object := range sets.Watched() {
+		b = b.Watches(object, only, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	if r.hasClusterVersion {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(clusterVersion)
 		b = b.Watches(object, only)
@@ -98,7 +87,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 // isRead reports whether a ConfigMap is one of those that are read.
 func (r *Reconciler) isRead(object client.Object) bool {
 	return object.GetNamespace() == r.options.Namespace &&
-		slices.Contains([]string{streams.ConfigMapName, LifecycleConfigMap, MetadataConfigMap, MirrorsConfigMap}, object.GetName())
+		slices.Contains([]string{streams.ConfigMapName, LifecycleConfigMap, MetadataConfigMap, names.RegistryMirrors}, object.GetName())
 }
 
 func request() reconcile.Request {

@@ -12,8 +12,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -26,6 +28,8 @@ import (
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
+	"github.com/layerwright/layerwright/internal/registry/mirrorsets"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/streams"
@@ -118,7 +122,10 @@ type world struct {
 	recorder *clientevents.FakeRecorder
 	registry *registryOf
 	options  Options
-	kinds    kinds
+	// openShift are the kinds of OpenShift that the cluster has.
+	openShift []schema.GroupVersionKind
+	// through are the mirrors that images were read through.
+	through mirrors.Table
 	// writes counts those of the reconciler.
 	writes int
 	// after, if it is set, fails calls that write, when they have been done.
@@ -156,12 +163,23 @@ func (w *world) reconcile() error {
 	w.t.Helper()
 	options := w.options
 	options.Reader = w.registry
-	options.Connect = func(authn.Keychain) source.Registry { return nil }
+	options.Connect = func(_ authn.Keychain, table mirrors.Table) source.Registry {
+		w.through = table
+		return nil
+	}
 	r := New(options)
-	r.client, r.reader, r.clock, r.kinds = w, w, w.clock, w.kinds
+	r.client, r.reader, r.cache, r.clock = w, w, w, w.clock
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range w.openShift {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	var err error
+	r.hasClusterVersion, err = discover(mapper, clusterVersion)
+	require.NoError(w.t, err)
+	r.mirrors, err = mirrorsets.New(mapper, w, w, namespace)
+	require.NoError(w.t, err)
 	r.events = events.NewPublisher(w.recorder)
 	before := w.get()
-	var err error
 	w.result, err = r.Reconcile(w.t.Context(), request())
 	if after := w.get(); after != nil && before != nil {
 		statustest.RequireStep(w.t, before, after, statustest.Max(16), statustest.Having("Ready"))

@@ -44,10 +44,8 @@ type Registry interface {
 
 // Access is how images are reached.
 type Access struct {
-	// Registry has the credentials.
+	// Registry has the credentials, and knows the mirrors.
 	Registry Registry
-	// Mirrors are where images are looked for first.
-	Mirrors Mirrors
 	// Anew asks what tags stand for, however lately that was done.
 	Anew bool
 }
@@ -164,9 +162,7 @@ func (r *Reader) look(ctx context.Context, access Access, image string) (digest 
 		return "", nil, err
 	}
 	defer end()
-	inspected, err := each(access.Mirrors, pin(image, digest), func(place string) (registry.Inspected, error) {
-		return access.Registry.Inspect(ctx, place)
-	})
+	inspected, err := access.Registry.Inspect(ctx, pin(image, digest))
 	if err != nil {
 		return "", nil, err
 	}
@@ -192,7 +188,7 @@ func (r *Reader) digest(ctx context.Context, access Access, image string) (strin
 	if known && !access.Anew && now.Before(last.until) {
 		return last.digest, nil
 	}
-	found, err := each(access.Mirrors, image, func(place string) (registry.Resolved, error) { return access.Registry.Resolve(ctx, place) })
+	found, err := access.Registry.Resolve(ctx, image)
 	if err != nil {
 		return "", err
 	}
@@ -248,17 +244,7 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
 	defer end()
-	var limits string
-	content, err := each(access.Mirrors, pin(image, digest), func(place string) ([]byte, error) {
-		opened, err := access.Registry.Open(ctx, place)
-		if err != nil {
-			return nil, err
-		}
-		if limits, err = skewLimits(opened); err != nil {
-			return nil, err
-		}
-		return readList(ctx, opened)
-	})
+	content, limits, err := readRelease(ctx, access, pin(image, digest))
 	if err != nil {
 		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
@@ -269,6 +255,20 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 	release.Tags, release.SkewLimits = streams.Candidates(release.Tags), limits
 	r.store(ctx, key, known{Release: &release})
 	return release, nil
+}
+
+// readRelease reads what matters of a release image: its list of images, and its limits of boot
+// images.
+func readRelease(ctx context.Context, access Access, pinned string) (list []byte, limits string, err error) {
+	opened, err := access.Registry.Open(ctx, pinned)
+	if err != nil {
+		return nil, "", err
+	}
+	if limits, err = skewLimits(opened); err != nil {
+		return nil, "", err
+	}
+	list, err = readList(ctx, opened)
+	return list, limits, err
 }
 
 // workOn is the work on an image, which another digest begins anew.
@@ -283,27 +283,6 @@ func (r *Reader) store(ctx context.Context, key string, value known) {
 	}
 }
 
-// each asks one place after the other, until one answers. Where none does, all errors are told, and
-// if one may pass, so may the whole.
-func each[T any](mirrors Mirrors, image string, ask func(place string) (T, error)) (T, error) {
-	var errs []error
-	for _, place := range mirrors.candidates(image) {
-		got, err := ask(place)
-		if err == nil {
-			return got, nil
-		}
-		errs = append(errs, err)
-		if fault.IsCancellation(err) {
-			break
-		}
-	}
-	var none T
-	if len(errs) == 1 {
-		return none, errs[0]
-	}
-	return none, fault.Join(errs...)
-}
-
 // pin is an image's name with its digest in place of its tag.
 func pin(image, digest string) string {
 	repository, _, _ := strings.Cut(image, "@")
@@ -311,8 +290,4 @@ func pin(image, digest string) string {
 		repository = repository[:colon]
 	}
 	return repository + "@" + digest
-}
-
-func invalidConfigMap(format string, args ...any) *streams.Problem {
-	return &streams.Problem{Type: mcfgv1.StreamConfigMapInvalid, Reason: mcfgv1.ReasonInvalid, Message: fmt.Sprintf(format, args...)}
 }

@@ -18,6 +18,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -259,7 +260,7 @@ func TestMirrorsAreAskedFirst(t *testing.T) {
 	t.Parallel()
 	s, mirror := registrytest.New(t, nil), registrytest.New(t, nil)
 	pinned := s.Push(t, "team/os:1", labelled(t, osLabels("rhel-9")))
-	rule := source.Mirror{Source: s.Host + "/team", Mirrors: []string{mirror.Host + "/copy"}}
+	rule := mirrors.Entry{Source: s.Host + "/team", Mirrors: []string{mirror.Host + "/copy"}}
 	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(pinned)}})
 	s.Forget()
 

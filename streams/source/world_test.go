@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/streams/source"
 )
 
@@ -111,9 +112,7 @@ func references(pairs ...string) string {
 }
 
 // access tries again at once.
-func access(mirrors ...source.Mirror) source.Access {
-	return source.Access{
-		Registry: registry.New(registry.Options{Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2}}),
-		Mirrors:  source.Mirrors{Digests: mirrors, Tags: mirrors},
-	}
+func access(entries ...mirrors.Entry) source.Access {
+	client := registry.New(registry.Options{Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2}})
+	return source.Access{Registry: client.Through(mirrors.Table{mirrors.Rules{}.Add(mirrors.All, entries...)})}
 }

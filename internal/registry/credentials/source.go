@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 )
 
 // Recheck is when something that is missing in the cluster is looked for again.
@@ -32,15 +33,23 @@ type Source struct {
 	Namespace string
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
+	// Mirrors say where images are read; nil reads them where their names say.
+	Mirrors Mirrors
+}
+
+// Mirrors say where the images of a pool are read.
+type Mirrors interface {
+	Of(ctx context.Context, pool string) (mirrors.Table, error)
 }
 
 // Credentials are clients for registries that log in with the secrets of a MachineOSConfig.
 type Credentials struct {
-	// Pull reads images, and Push writes the result; nil where the secret can't be used.
+	// Pull reads images, in mirrors too, and Push writes the result; nil where the secret can't be
+	// used.
 	Pull, Push *registry.Client
 	// PullSecret is the name of the secret for reading; empty where images are read anonymously.
 	PullSecret string
-	// Access identifies the secrets with their versions.
+	// Access identifies the secrets with their versions, and the mirrors.
 	Access string
 }
 
@@ -50,8 +59,30 @@ func (s *Source) Credentials(ctx context.Context, config *mcfgv1.MachineOSConfig
 	if config.Spec.BaseImagePullSecret != nil {
 		pullName = config.Spec.BaseImagePullSecret.Name
 	}
-	return s.CredentialsOf(ctx, config.Spec.RenderedImagePushSecret.Name, pullName)
+	out, err := s.CredentialsOf(ctx, config.Spec.RenderedImagePushSecret.Name, pullName)
+	table, unread := s.mirrors(ctx, config.Spec.MachineConfigPool.Name)
+	if unread != nil { // the source may be one that must not be asked
+		out.Pull = nil
+		return out, fault.Join(err, unread)
+	}
+	if version := table.Version(); version != "" {
+		out.Access = shortened(sha256.Sum256([]byte(out.Access + version)))
+	}
+	if out.Pull != nil {
+		out.Pull = out.Pull.Through(table)
+	}
+	return out, err
 }
+
+// mirrors are those that the images of a pool are read in.
+func (s *Source) mirrors(ctx context.Context, pool string) (mirrors.Table, error) {
+	if s.Mirrors == nil {
+		return nil, nil
+	}
+	return s.Mirrors.Of(ctx, pool)
+}
+
+func shortened(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:])[:16] }
 
 // Access identifies the secrets of a MachineOSConfig with their versions, as Credentials does. It
 // asks no registry.
@@ -60,8 +91,8 @@ func (s *Source) Access(ctx context.Context, config *mcfgv1.MachineOSConfig) str
 	return found.Access
 }
 
-// CredentialsOf reads the secrets of the given names. Without a name for pulling, it is the
-// cluster's global pull secret where there is one.
+// CredentialsOf reads the secrets of the given names, for no pool: mirrors don't count. Without a
+// name for pulling, it is the cluster's global pull secret where there is one.
 func (s *Source) CredentialsOf(ctx context.Context, pushName, pullName string) (Credentials, error) {
 	var out Credentials
 	var errs []error
@@ -92,14 +123,18 @@ func (s *Source) CredentialsOf(ctx context.Context, pushName, pullName string) (
 	} else if store := keychain("spec.baseImagePullSecret", pullName); store != nil {
 		out.Pull, out.PullSecret = s.Connect(store), pullName
 	}
-	out.Access = hex.EncodeToString(identity.Sum(nil))[:16]
+	out.Access = shortened([sha256.Size]byte(identity.Sum(nil)))
 	return out, fault.Join(errs...)
 }
 
-// ReadWith is a client that reads images with the secrets of the given names: the first of them
-// that knows the registry, then the cluster's global pull secret where there is one, and else
-// anonymously.
-func (s *Source) ReadWith(ctx context.Context, secrets ...string) (*registry.Client, error) {
+// ReadWith is a client that reads images of a pool with the secrets of the given names: the first
+// of them that knows the registry, then the cluster's global pull secret where there is one, and
+// else anonymously.
+func (s *Source) ReadWith(ctx context.Context, pool string, secrets ...string) (*registry.Client, error) {
+	table, err := s.mirrors(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
 	var chain []authn.Keychain
 	for _, name := range append(secrets, names.GlobalPullSecret) {
 		store, _, err := s.secret(ctx, name)
@@ -112,9 +147,9 @@ func (s *Source) ReadWith(ctx context.Context, secrets ...string) (*registry.Cli
 		chain = append(chain, store)
 	}
 	if len(chain) == 0 {
-		return s.Connect(registry.NoSecret("spec.currentImagePullSecret of the pool's MachineOSConfig")), nil
+		return s.Connect(registry.NoSecret("spec.currentImagePullSecret of the pool's MachineOSConfig")).Through(table), nil
 	}
-	return s.Connect(authn.NewMultiKeychain(chain...)), nil
+	return s.Connect(authn.NewMultiKeychain(chain...)).Through(table), nil
 }
 
 // secret reads one secret, and says which version of it that is.
