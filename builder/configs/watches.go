@@ -24,7 +24,6 @@ import (
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/builder/watches"
 	"github.com/layerwright/layerwright/images/owner"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -111,8 +110,7 @@ func (r *Reconciler) configsOfPool(ctx context.Context, pool client.Object) []re
 
 func (r *Reconciler) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
 	return watches.ConfigsThat(ctx, r.options.Client, func(config *mcfgv1.MachineOSConfig) bool {
-		read := append(wanted.ConfigMaps(config), names.RegistryMirrors)
-		return object.GetNamespace() == r.options.Namespace && slices.Contains(read, object.GetName())
+		return object.GetNamespace() == r.options.Namespace && slices.Contains(wanted.ConfigMaps(config), object.GetName())
 	})
 }
 

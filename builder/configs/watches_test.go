@@ -38,3 +38,12 @@ func TestAMachineOSConfigIsNotLookedAtForever(t *testing.T) {
 	t.Parallel()
 	assert.Positive(t, watches.Options(maxConcurrent, reconcileTimeout).ReconciliationTimeout)
 }
+
+func TestMirrorsConcernEachConfig(t *testing.T) {
+	t.Parallel()
+	one, other := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	r := New(Options{Namespace: "os", Client: fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).WithObjects(one, other).Build()})
+	mirrors := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "os", Name: "registry-mirrors"}}
+	assert.Len(t, r.configsOfConfigMap(t.Context(), mirrors), 2)
+	assert.Len(t, r.allConfigs(t.Context(), mirrors), 2, "whatever the object is")
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -132,15 +133,15 @@ func workOn(config *mcfgv1.MachineOSConfig, from string) inwork.Work {
 	}
 }
 
-// ConfigMaps are the names of those that the image of a MachineOSConfig is made of.
+// ConfigMaps are the names of those that the image of a MachineOSConfig is made of, or found by.
 func ConfigMaps(config *mcfgv1.MachineOSConfig) []string {
-	names := []string{backend.InputYumRepos}
+	out := []string{backend.InputYumRepos, names.RegistryMirrors}
 	for _, entry := range config.Spec.Containerfile {
 		if entry.ConfigMapRef != nil {
-			names = append(names, entry.ConfigMapRef.Name)
+			out = append(out, entry.ConfigMapRef.Name)
 		}
 	}
-	return names
+	return out
 }
 
 // Key identifies what is inspected: objects by their versions.
