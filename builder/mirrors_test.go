@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/poolmirrors"
 	"github.com/layerwright/layerwright/internal/registry/mirrorsets"
 )
@@ -87,4 +89,22 @@ func TestRegistriesConfThatCannotBeRead(t *testing.T) {
 	w.settle(w.builder(w.mirroring))
 	assert.Contains(t, w.says("worker", "Ready"), "False InvalidMachineConfig")
 	assert.Empty(t, w.builds())
+}
+
+// TestBuildsReadDropIns gives the build what nodes read of registries, as one file.
+func TestBuildsReadDropIns(t *testing.T) {
+	t.Parallel()
+	w, s, backed := withContent(t, cheapFile)
+	file := func(name, registry string) string {
+		return fmt.Sprintf(`,{"path":"/etc/containers/%s","contents":{"source":"data:,%s"}}`, name, url.PathEscape("[[registry]]\nlocation = \""+registry+"\"\n"))
+	}
+	w.change(w.with("2", file("registries.conf", "one.example.com")+file("registries.conf.d/10.conf", "two.example.com"), ""))
+	var conf string
+	s.says = func(spec backend.Spec) backend.State {
+		conf = string(spec.Registries)
+		return backend.State{Phase: backend.Succeeded}
+	}
+	w.settle(w.builder(backed, w.mirroring))
+	assert.Contains(t, conf, "one.example.com")
+	assert.Contains(t, conf, "two.example.com")
 }

@@ -105,9 +105,9 @@ func (c *Command) throughMirrors() (*registry.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
 	}
-	rules, err := mirrors.ParseConf(mirrors.File{Path: c.Registries, Text: text})
+	rules, err := mirrors.ParseConf(text)
 	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading registries.conf of the pool: %w", err))
 	}
 	return c.Pull.Through(mirrors.Table{rules}), nil
 }

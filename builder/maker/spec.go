@@ -236,12 +236,13 @@ const (
 )
 
 // addHostFiles takes what the pool's own nodes go by when they pull images.
-func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
+func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) (err error) {
+	if spec.Registries, err = config.RegistriesConf(); err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
 	for _, file := range config.Ignition.Storage.Files {
 		var into *[]byte
 		switch {
-		case file.Path == machineconfigs.RegistriesPath:
-			into = &spec.Registries
 		case file.Path == policyPath:
 			into = &spec.Policy
 		case strings.HasPrefix(file.Path, anchorsPath):

@@ -88,17 +88,13 @@ func (r *Reader) read(ctx context.Context, name string) (mirrors.Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := config.RegistriesFiles()
-	var parsed []mirrors.File
-	for _, file := range files {
-		parsed = append(parsed, mirrors.File(file))
-	}
+	conf, err := config.RegistriesConf()
 	var rules mirrors.Rules
 	if err == nil {
-		rules, err = mirrors.ParseConf(parsed...)
+		rules, err = mirrors.ParseConf(conf)
 	}
 	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q: %w", name, err))
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("registries.conf of MachineConfig %q: %w", name, err))
 	}
 	return rules, nil
 }

@@ -128,7 +128,7 @@ func TestConfsThatCannotBeUsed(t *testing.T) {
 		pool("worker", "rendered-worker-1"), rendered("rendered-worker-1", [2]string{"/etc/containers/registries.conf", "[[registry]]\nblocked = true\n"}), pool("other", "absent"),
 	).Build()
 	_, err := poolmirrors.New(&sets{}, c, c).Of(t.Context(), "worker")
-	require.EqualError(t, err, `MachineConfig "rendered-worker-1": file /etc/containers/registries.conf: a [[registry]] has neither a prefix nor a location`)
+	require.EqualError(t, err, `registries.conf of MachineConfig "rendered-worker-1": a [[registry]] has neither a prefix nor a location`)
 	assert.True(t, fault.IsTerminal(err))
 	_, err = poolmirrors.New(&sets{}, c, c).Of(t.Context(), "other")
 	assert.True(t, fault.IsWaiting(err), err)

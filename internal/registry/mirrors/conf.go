@@ -9,14 +9,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// File is a registries.conf, or a file of registries.conf.d.
-type File struct {
-	Path string
-	Text []byte
-}
-
-// conf is what is read of a File. What else there is, is for those who use short names, or keep
-// credentials on hosts.
+// conf is what is read of registries.conf. What else there is, is for those who use short names, or
+// keep credentials on hosts.
 type conf struct {
 	Registries []registry     `toml:"registry"`
 	V1         map[string]any `toml:"registries"`
@@ -36,25 +30,8 @@ type endpoint struct {
 	PullFromMirror Use    `toml:"pull-from-mirror"`
 }
 
-// ParseConf reads files in their order: what a later one says of a prefix takes the place of what
-// the ones before it say.
-func ParseConf(files ...File) (Rules, error) {
-	var rules Rules
-	for _, file := range files {
-		added, err := parseFile(file.Text)
-		if err != nil {
-			return nil, fmt.Errorf("file %s: %w", file.Path, err)
-		}
-		for _, rule := range added {
-			rules = slices.DeleteFunc(rules, func(r Rule) bool { return r.Prefix == rule.Prefix })
-		}
-		rules = append(rules, added...)
-	}
-	return rules, nil
-}
-
-// parseFile reads one file. Of several entries for a prefix, the first counts.
-func parseFile(text []byte) (Rules, error) {
+// ParseConf reads registries.conf. Of several entries for a prefix, the first counts.
+func ParseConf(text []byte) (Rules, error) {
 	var parsed conf
 	if err := toml.Unmarshal(text, &parsed); err != nil {
 		var syntax toml.ParseError

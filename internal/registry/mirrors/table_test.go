@@ -70,7 +70,7 @@ func TestPoolBeforeCluster(t *testing.T) {
 
 func TestBlockedWithoutMirrors(t *testing.T) {
 	t.Parallel()
-	rules, err := mirrors.ParseConf(mirrors.File{Text: []byte("[[registry]]\nprefix = \"quay.io/old\"\nlocation = \"quay.io/new\"\nblocked = true\n")})
+	rules, err := mirrors.ParseConf([]byte("[[registry]]\nprefix = \"quay.io/old\"\nlocation = \"quay.io/new\"\nblocked = true\n"))
 	require.NoError(t, err)
 	places, blocked := mirrors.Table{rules}.Places("quay.io/old/os:1")
 	assert.Empty(t, places)
