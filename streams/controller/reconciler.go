@@ -74,8 +74,8 @@ const (
 
 // Reconciler keeps the OSImageStream.
 type Reconciler struct {
-	// client reads from the cache, reader asks the API server. OpenShift's kinds are read from cache
-	// itself: past it the client would ask the API server for them.
+	// client reads from the cache, reader asks the API server. OpenShift's kinds are read from
+	// cache itself: past it the client would ask the API server for them.
 	client  client.Client
 	reader  client.Reader
 	cache   client.Reader
