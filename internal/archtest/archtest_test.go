@@ -246,6 +246,11 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			bad:  []Package{linking("cmd/layerwright-agent", "github.com/vmware/govmomi/vim25")},
 			good: []Package{linking("cmd/layerwright", "github.com/vmware/govmomi/vim25")},
 		},
+		"cosign": {
+			rule: "only the controller links cosign",
+			bad:  []Package{linking("cmd/layerwright-agent", "github.com/sigstore/cosign/v2/pkg/cosign"), linking("cmd/layerwright-builder", "github.com/sigstore/rekor/pkg/types")},
+			good: []Package{linking("cmd/layerwright", "github.com/sigstore/cosign/v2/pkg/cosign")},
+		},
 		"errors": {
 			rule: "errors come from the standard library",
 			bad:  []Package{importing("streams", "github.com/pkg/errors")},

@@ -218,6 +218,13 @@ func moduleRules() []Rule {
 			WholeGraph: true,
 		},
 		{
+			Name:       "only the controller links cosign",
+			Reason:     "it brings the clients of four services, and the controller alone signs and verifies",
+			From:       []string{"./cmd/layerwright-agent", "./cmd/layerwright-builder", "./cmd/kubectl-machineconfig"},
+			Deny:       []string{"github.com/sigstore/cosign/...", "github.com/sigstore/rekor/..."},
+			WholeGraph: true,
+		},
+		{
 			Name:   "errors come from the standard library",
 			Reason: "github.com/pkg/errors is archived, and errors.Is does not see through all of its wrappers",
 			From:   []string{"./..."},

@@ -3,16 +3,19 @@ package sign
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ssldsse "github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
+	"github.com/sigstore/cosign/v2/pkg/types"
 	"github.com/sigstore/sigstore/pkg/signature"
-	sigstore "github.com/sigstore/sigstore/pkg/signature/dsse"
+	"github.com/sigstore/sigstore/pkg/signature/dsse"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -38,13 +41,12 @@ const MaxPredicate = 10 << 20
 // in a DSSE envelope.
 var Attestations = registry.AttachmentKind{
 	Suffix:       "att",
-	MediaType:    "application/vnd.dsse.envelope.v1+json",
-	ArtifactType: inTotoPayload,
+	MediaType:    types.DssePayloadType,
+	ArtifactType: types.IntotoPayloadType,
 	MaxSize:      16 << 20, // MaxPredicate in base64, and what is around it
 }
 
 const (
-	inTotoPayload = "application/vnd.in-toto+json"
 	// predicateAnnotation is where the layer of an envelope says what it is about. No one has
 	// signed that.
 	predicateAnnotation = "predicateType"
@@ -270,32 +272,10 @@ func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, er
 }
 
 func seal(ctx context.Context, with signature.Signer, payload []byte) (registry.Attachment, error) {
-	signer, err := dsse.NewEnvelopeSigner(envelopeSigner{with})
-	if err != nil {
-		return registry.Attachment{}, err
-	}
-	envelope, err := signer.SignPayload(ctx, inTotoPayload, payload)
-	if err != nil {
-		return registry.Attachment{}, err
-	}
-	content, err := json.Marshal(envelope)
-	if err != nil {
-		return registry.Attachment{}, fmt.Errorf("writing the envelope: %w", err)
-	}
+	content, err := dsse.WrapSigner(with, types.IntotoPayloadType).SignMessage(bytes.NewReader(payload), options.WithContext(ctx))
 	// cosign expects the annotation of signatures here too, empty.
-	return registry.Attachment{Content: content, Annotations: map[string]string{signatureAnnotation: ""}}, nil
+	return registry.Attachment{Content: content, Annotations: map[string]string{static.SignatureAnnotationKey: ""}}, err
 }
-
-// envelopeSigner signs envelopes.
-type envelopeSigner struct{ signer signature.Signer }
-
-// Sign signs what the envelope is taken for.
-func (s envelopeSigner) Sign(ctx context.Context, message []byte) ([]byte, error) {
-	return s.signer.SignMessage(bytes.NewReader(message), options.WithContext(ctx))
-}
-
-// KeyID is empty: cosign passes over signatures whose key it knows by another name.
-func (envelopeSigner) KeyID() (string, error) { return "", nil }
 
 // statement is in-toto's.
 type statement struct {
@@ -337,57 +317,64 @@ func opened(ctx context.Context, layer registry.Attachment, by ...authority) *st
 
 // verifyStatement returns what is stated in a layer with the key, or why that is not valid.
 func (k *PublicKey) verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error) {
-	envelope, err := readEnvelope(layer.Content)
-	if err != nil || envelope.PayloadType != inTotoPayload {
-		return nil, errors.New("it is no envelope of a statement")
+	if err := checkEnvelope(layer.Content); err != nil {
+		return nil, err
 	}
-	verifier, err := dsse.NewEnvelopeVerifier(&sigstore.VerifierAdapter{SignatureVerifier: k.verifier})
+	sealed, err := static.NewAttestation(layer.Content)
 	if err != nil {
 		return nil, err
 	}
-	_, payload, err := verifier.VerifyAndDecode(ctx, envelope)
-	if err != nil {
+	if _, err := cosign.VerifyBlobAttestation(ctx, sealed, v1.Hash{}, k.handedIn()); err != nil {
 		return nil, errNotBy
+	}
+	return stated(layer.Content)
+}
+
+// verifyStatement returns what is stated in a layer by the identity, or why that is not valid.
+func (i *Identity) verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error) {
+	if err := checkEnvelope(layer.Content); err != nil {
+		return nil, err
+	}
+	if err := i.verify(ctx, layer, envelopeRecord, cosign.VerifyBlobAttestation, ""); err != nil {
+		return nil, err
+	}
+	return stated(layer.Content)
+}
+
+// maxAroundPayload is how many bytes an envelope may have beside its payload, which are signatures.
+// Whoever may push writes them, and each of three bytes would take a hundred of memory and be
+// verified.
+const maxAroundPayload = 64 << 10
+
+// checkEnvelope returns why an envelope is not to be read by cosign, nil if it may.
+func checkEnvelope(content []byte) error {
+	var envelope struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(content, &envelope) != nil {
+		return errors.New("it is no envelope of a statement")
+	}
+	if len(content)-len(envelope.Payload) > maxAroundPayload {
+		return fmt.Errorf("its signatures have more than %d bytes", maxAroundPayload)
+	}
+	return nil
+}
+
+// stated is what a verified envelope says.
+func stated(content []byte) (*statement, error) {
+	var envelope ssldsse.Envelope
+	if err := json.Unmarshal(content, &envelope); err != nil {
+		return nil, err
+	}
+	payload, err := envelope.DecodeB64Payload()
+	if err != nil {
+		return nil, err
 	}
 	said := &statement{}
 	if json.Unmarshal(payload, said) != nil || said.Type != statementType && said.Type != statementTypeBefore {
 		return nil, errors.New("it is no statement")
 	}
 	return said, nil
-}
-
-// maxEnvelopeSignatures is how many bytes the signatures of an envelope may have together. Whoever
-// may push writes them, and each of three bytes would take a hundred of memory and be verified.
-const maxEnvelopeSignatures = 64 << 10
-
-func readEnvelope(content []byte) (*dsse.Envelope, error) {
-	var read struct {
-		PayloadType, Payload string
-		Signatures           json.RawMessage
-	}
-	if err := json.Unmarshal(content, &read); err != nil {
-		return nil, err
-	}
-	if len(read.Signatures) > maxEnvelopeSignatures {
-		return nil, fmt.Errorf("its signatures have more than %d bytes", maxEnvelopeSignatures)
-	}
-	envelope := &dsse.Envelope{PayloadType: read.PayloadType, Payload: read.Payload}
-	return envelope, json.Unmarshal(read.Signatures, &envelope.Signatures)
-}
-
-// verifyStatement returns what is stated in a layer by the identity, or why that is not valid.
-func (i *Identity) verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error) {
-	leaf, err := i.certified(layer, func(body []byte, certificate *x509.Certificate) error {
-		return checkEnvelopeRecord(body, layer.Content, certificate)
-	})
-	if err != nil {
-		return nil, err
-	}
-	key, err := NewPublicKey(leaf.PublicKey)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate's key: %w", err)
-	}
-	return key.verifyStatement(ctx, layer)
 }
 
 // VerifyAttestation is what trusted keys have stated about an image, which has to be named by its

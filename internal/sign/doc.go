@@ -3,8 +3,10 @@
 // sha256-<digest>.sig).
 //
 // It works with keys, and without: then Fulcio certifies a key of minutes for an identity, and each
-// signature is in the transparency log Rekor. Keys, their encryption and key management services
-// are those of sigstore's own libraries, which cosign stands on too. What is above them is by hand,
-// because cosign's own library takes a registry that does not answer for an image without
-// signatures; docs/adr/0021-signing.md and docs/adr/0027-keyless.md say more.
+// signature is in the transparency log Rekor. cosign's own library gives the verdict and writes to
+// the log.
+//
+// Rule: cosign is handed all that it judges with, and asks no one. What is from a registry reaches
+// it through internal/registry, where a registry that does not answer is not an image without
+// signatures; docs/adr/0106-cosign-is-the-verdict.md says more.
 package sign

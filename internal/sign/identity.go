@@ -2,11 +2,14 @@ package sign
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/asn1"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,14 +18,13 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+	"github.com/sigstore/cosign/v2/pkg/oci"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
-)
-
-// Annotations of what was signed without a key, as cosign names them.
-const (
-	certificateAnnotation = "dev.sigstore.cosign/certificate"
-	chainAnnotation       = "dev.sigstore.cosign/chain"
-	bundleAnnotation      = "dev.sigstore.cosign/bundle"
+	"github.com/sigstore/sigstore/pkg/tuf"
 )
 
 // Extensions of Fulcio's certificates that name the issuer of the identity: as a plain string, and
@@ -62,10 +64,9 @@ type IdentityOptions struct {
 // minutes.
 type Identity struct {
 	options IdentityOptions
-	roots   *x509.CertPool
-	// logs are the keys of the logs, by their ID.
-	logs map[string]*ecdsa.PublicKey
-	// logPEM are the same as text, each for itself.
+	roots   []*x509.Certificate
+	logs    cosign.TrustedTransparencyLogPubKeys
+	// logPEM are the keys of the logs as text, each for itself.
 	logPEM [][]byte
 }
 
@@ -74,28 +75,23 @@ func NewIdentity(options IdentityOptions) (*Identity, error) {
 	if options.Subject == "" || options.Issuer == "" {
 		return nil, errors.New("an identity is a subject and an issuer; give both")
 	}
-	i := &Identity{options: options, roots: x509.NewCertPool(), logs: map[string]*ecdsa.PublicKey{}}
-	roots, err := cryptoutils.UnmarshalCertificatesFromPEM(options.Roots)
-	if err != nil || len(roots) == 0 {
+	i := &Identity{options: options, logs: cosign.NewTrustedTransparencyLogPubKeys()}
+	var err error
+	if i.roots, err = cryptoutils.UnmarshalCertificatesFromPEM(options.Roots); err != nil || len(i.roots) == 0 {
 		return nil, errors.New("reading root certificates: they have to be certificates in PEM")
-	}
-	for _, root := range roots {
-		i.roots.AddCert(root)
 	}
 	keys, err := ParsePublicKeys(options.LogKeys)
 	if err != nil {
 		return nil, fmt.Errorf("the keys of the transparency log: %w", err)
 	}
 	for _, key := range keys {
-		parsed, err := cryptoutils.UnmarshalPEMToPublicKey(key.pem)
-		if err != nil {
-			return nil, fmt.Errorf("the keys of the transparency log: %w", err)
-		}
-		log, is := parsed.(*ecdsa.PublicKey)
-		if !is {
+		// cosign takes other keys here, and refuses whatever is verified with them later.
+		if _, err := cosign.PemToECDSAKey(key.pem); err != nil {
 			return nil, errors.New("the keys of the transparency log: nodes know logs with ECDSA keys alone")
 		}
-		i.logs[key.ID()] = log
+		if err := i.logs.AddTransparencyLogPubKey(key.pem, tuf.Active); err != nil {
+			return nil, fmt.Errorf("the keys of the transparency log: %w", err)
+		}
 		i.logPEM = append(i.logPEM, key.PEM())
 	}
 	if len(keys) == 0 {
@@ -132,74 +128,120 @@ func IsEmail(subject string) bool {
 }
 
 // verifySignature returns why a layer is not signed by the identity, nil if it is.
-func (i *Identity) verifySignature(layer signatureLayer) error {
-	signed := decoded(layer)
-	if signed == nil {
+func (i *Identity) verifySignature(ctx context.Context, layer signatureLayer) error {
+	signed := layer.Annotations[static.SignatureAnnotationKey]
+	if signed == "" {
 		return errNoSignature
 	}
-	leaf, err := i.certified(layer, func(body []byte, certificate *x509.Certificate) error {
-		return checkHashedRecord(body, layer.Content, signed, certificate)
-	})
-	if err != nil {
-		return err
-	}
-	key, err := NewPublicKey(leaf.PublicKey)
-	if err != nil {
-		return fmt.Errorf("the certificate's key: %w", err)
-	}
-	if !key.Verifies(layer.Content, signed) {
-		return errors.New("it is not made with the certificate's key")
-	}
-	return nil
+	return i.verify(ctx, layer, hashedRecord, cosign.VerifyImageSignature, signed)
 }
 
-// certified is the certificate of a layer, if it is for this identity and was valid at the time
-// that the log has of the signature. What the log has to have seen is for the caller to say.
-func (i *Identity) certified(layer signatureLayer, isLogged func(body []byte, certificate *x509.Certificate) error) (*x509.Certificate, error) {
-	text, has := layer.Annotations[certificateAnnotation]
+// cosignVerdict is one of cosign's functions that judge what lies in an image.
+type cosignVerdict func(context.Context, oci.Signature, v1.Hash, *cosign.CheckOpts) (bool, error)
+
+// verify has cosign judge a layer whose entry in the log is of a kind, and says why it refused.
+func (i *Identity) verify(ctx context.Context, layer signatureLayer, kind recordKind, verdict cosignVerdict, signed string) error {
+	text, has := layer.Annotations[static.CertificateAnnotationKey]
 	if !has {
-		return nil, errNoCertificate
+		return errNoCertificate
 	}
 	leaf, err := oneCertificate([]byte(text))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// There is no way around the log: without it nothing says that the certificate had not expired.
-	logged, err := i.logged([]byte(layer.Annotations[bundleAnnotation]))
+	logged, err := i.logged([]byte(layer.Annotations[static.BundleAnnotationKey]), kind)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := isLogged(logged.Body, leaf); err != nil {
-		return nil, err
+	at := time.Unix(logged.Payload.IntegratedTime, 0)
+	by, err := i.handedIn([]byte(layer.Annotations[static.ChainAnnotationKey]), at)
+	if err != nil {
+		return err
 	}
-	at := time.Unix(logged.IntegratedTime, 0)
-	if at.Before(leaf.NotBefore) || at.After(leaf.NotAfter) {
-		return nil, fmt.Errorf("%w: the log says %s, the certificate %s to %s; their clocks may differ", errOutlived,
-			utc(at), utc(leaf.NotBefore), utc(leaf.NotAfter))
+	certificate, err := cryptoutils.MarshalCertificateToPEM(leaf)
+	if err != nil {
+		return err
 	}
-	return leaf, i.confirms(leaf, []byte(layer.Annotations[chainAnnotation]), at)
+	sig, err := static.NewSignature(layer.Content, signed, static.WithCertChain(certificate, nil), static.WithBundle(logged))
+	if err != nil {
+		return err
+	}
+	if _, err := verdict(ctx, sig, v1.Hash{}, by); err != nil {
+		return i.whyRefused(sig, leaf, at, by)
+	}
+	return i.asNodes(leaf)
 }
 
-func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+// handedIn is all that cosign judges with: it asks no service, and no certificate of an authority
+// is among it that was not valid at the time of the log. cosign itself looks at the leaf's alone
+// (GO-2026-4529).
+func (i *Identity) handedIn(chain []byte, at time.Time) (*cosign.CheckOpts, error) {
+	between, err := cryptoutils.UnmarshalCertificatesFromPEM(chain)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate's chain: %w", err)
+	}
+	// Nodes judge the same way: the last certificate of the chain is the root, and is trusted only
+	// if it is among those that are trusted.
+	between = between[:max(0, len(between)-1)]
+	return &cosign.CheckOpts{
+		RootCerts: validAt(i.roots, at), IntermediateCerts: validAt(between, at), RekorPubKeys: &i.logs,
+		Identities: []cosign.Identity{{Subject: i.options.Subject, Issuer: i.options.Issuer}},
+		Offline:    true, IgnoreSCT: true,
+	}, nil
+}
 
-// confirms tells why a certificate does not stand for the identity at a time; nil where it does.
-// Nodes judge the same way: the last certificate of the chain is the root, and is trusted only if
-// it is among those that are trusted.
-func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) error {
-	between := x509.NewCertPool()
-	if len(chain) > 0 {
-		certificates, err := cryptoutils.UnmarshalCertificatesFromPEM(chain)
-		if err != nil {
-			return fmt.Errorf("reading the certificate's chain: %w", err)
-		}
-		for n := range len(certificates) - 1 {
-			between.AddCert(certificates[n])
+// validAt is never nil: the system's authorities would take its place.
+func validAt(certificates []*x509.Certificate, at time.Time) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, certificate := range certificates {
+		if cosign.CheckExpiry(certificate, at) == nil {
+			pool.AddCert(certificate)
 		}
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: i.roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
-	}); err != nil {
-		return fmt.Errorf("the certificate does not chain to a trusted root: %w", err)
+	return pool
+}
+
+// whyRefused says for people what cosign has refused.
+func (i *Identity) whyRefused(sig oci.Signature, leaf *x509.Certificate, at time.Time, by *cosign.CheckOpts) error {
+	if _, err := cosign.VerifyBundle(sig, by); err != nil {
+		return errors.New("the log's entry is about another signature: its certificate, its signature or its content is another")
+	}
+	if cosign.CheckExpiry(leaf, at) != nil {
+		return fmt.Errorf("%w: the log says %s, the certificate %s to %s; their clocks may differ", errOutlived,
+			utc(at), utc(leaf.NotBefore), utc(leaf.NotAfter))
+	}
+	if err := i.stands(leaf, by); err != nil {
+		return err
+	}
+	return errors.New("it is not made with the certificate's key")
+}
+
+// confirms tells why a certificate that Fulcio gives now does not stand for the identity; nil where
+// it does.
+func (i *Identity) confirms(leaf *x509.Certificate, chain []byte) error {
+	by, err := i.handedIn(chain, leaf.NotBefore)
+	if err != nil {
+		return err
+	}
+	return i.stands(leaf, by)
+}
+
+func (i *Identity) stands(leaf *x509.Certificate, by *cosign.CheckOpts) error {
+	if _, err := cosign.TrustedCert(leaf, by.RootCerts, by.IntermediateCerts); err != nil {
+		return fmt.Errorf("the certificate does not chain to a trusted root: %w", errors.Unwrap(err)) // around it is advice about TUF
+	}
+	if err := i.asNodes(leaf); err != nil {
+		return err
+	}
+	return cosign.CheckCertificatePolicy(leaf, by)
+}
+
+// asNodes tells why nodes refuse a certificate that cosign may accept: they want a key of two
+// kinds, an email address to be one, and both extensions with the issuer to say the same.
+func (i *Identity) asNodes(leaf *x509.Certificate) error {
+	if _, err := NewPublicKey(leaf.PublicKey); err != nil {
+		return fmt.Errorf("the certificate's key: %w", err)
 	}
 	issuer, err := issuerOf(leaf)
 	if err != nil {
@@ -208,7 +250,7 @@ func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) 
 	if issuer != i.options.Issuer {
 		return fmt.Errorf("the certificate's issuer of identities is %q, not %q", issuer, i.options.Issuer)
 	}
-	subjects := slices.Clone(leaf.EmailAddresses)
+	subjects := leaf.EmailAddresses
 	if !IsEmail(i.options.Subject) {
 		subjects = texts(leaf.URIs)
 	}
@@ -217,6 +259,8 @@ func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) 
 	}
 	return nil
 }
+
+func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 func texts(urls []*url.URL) []string {
 	var out []string
@@ -260,4 +304,57 @@ func oneCertificate(text []byte) (*x509.Certificate, error) {
 		return nil, fmt.Errorf("reading its certificate: %w", err)
 	}
 	return certificate, nil
+}
+
+// recordKind is what a log keeps, as it names it.
+type recordKind struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+}
+
+// What is signed as content that has a hash, and what is signed in an envelope. cosign would take
+// further kinds.
+var (
+	hashedRecord   = recordKind{Kind: "hashedrekord", APIVersion: "0.0.1"}
+	envelopeRecord = recordKind{Kind: "dsse", APIVersion: "0.0.1"}
+)
+
+// logged is the entry of a layer that one of the trusted logs has signed. cosign reads an entry
+// before it looks at that: what anyone may have written into a registry does not get so far.
+func (i *Identity) logged(text []byte, kind recordKind) (*bundle.RekorBundle, error) {
+	if len(text) == 0 {
+		return nil, errors.New("no transparency log has seen it")
+	}
+	logged := &bundle.RekorBundle{}
+	body, is := "", false
+	if json.Unmarshal(text, logged) == nil {
+		body, is = logged.Payload.Body.(string)
+	}
+	switch key, err := i.logKey(logged.Payload.LogID); {
+	case !is:
+		return nil, errors.New("what it has of the transparency log can't be read")
+	case err != nil:
+		return nil, err
+	case cosign.VerifySET(logged.Payload, logged.SignedEntryTimestamp, key) != nil:
+		return nil, errors.New("the transparency log has not signed this entry")
+	}
+	record, err := base64.StdEncoding.DecodeString(body)
+	var has recordKind
+	if err != nil || json.Unmarshal(record, &has) != nil {
+		return nil, errors.New("the log's entry can't be read")
+	}
+	if has != kind {
+		return nil, fmt.Errorf("the log's entry is a %q of version %q, not a %q of version %q", has.Kind, has.APIVersion, kind.Kind, kind.APIVersion)
+	}
+	return logged, nil
+}
+
+func (i *Identity) logKey(id string) (*ecdsa.PublicKey, error) {
+	if id == "" {
+		return nil, errors.New("no transparency log has an entry for it")
+	}
+	if key, is := i.logs.Keys[id].PubKey.(*ecdsa.PublicKey); is {
+		return key, nil
+	}
+	return nil, fmt.Errorf("%w: the transparency log %q", errUnknownLog, id)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -15,19 +14,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/options"
-)
-
-// Types of the PEM blocks that cosign writes private keys in, today's first.
-const (
-	sigstorePEM = "ENCRYPTED SIGSTORE PRIVATE KEY"
-	cosignPEM   = "ENCRYPTED COSIGN PRIVATE KEY"
 )
 
 // Hash is the one that nodes verify with.
@@ -59,10 +54,11 @@ type Key struct {
 }
 
 // LoadKey decrypts a private key in cosign's format, which takes about 0.4 s and 64 MiB for that
-// time (128 MiB for keys that OWASP's parameters were chosen for): keep the key.
+// time (128 MiB for keys that OWASP's parameters were chosen for): keep the key. cosign's own
+// function would sign with the hash of the curve, and nodes verify SHA-256 alone.
 func LoadKey(private, password []byte) (*Key, error) {
 	block, _ := pem.Decode(private)
-	if block == nil || block.Type != sigstorePEM && block.Type != cosignPEM {
+	if block == nil || block.Type != cosign.SigstorePrivateKeyPemType && block.Type != cosign.CosignPrivateKeyPemType {
 		return nil, ErrNoKey
 	}
 	plain, err := encrypted.Decrypt(block.Bytes, password)
@@ -125,28 +121,17 @@ func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)}, nil
+	return map[string]string{static.SignatureAnnotationKey: base64.StdEncoding.EncodeToString(signed)}, nil
 }
 
 // GenerateKey makes a key pair (ECDSA, P-256) in cosign's format, the private one encrypted with
 // the password.
-func GenerateKey(random io.Reader, password []byte) (private, public []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+func GenerateKey(password []byte) (private, public []byte, err error) {
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return password, nil })
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating a key: %w", err)
 	}
-	plain, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding a key: %w", err)
-	}
-	secret, err := encrypted.Encrypt(plain, password)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encrypting a key: %w", err)
-	}
-	if public, err = cryptoutils.MarshalPublicKeyToPEM(key.Public()); err != nil {
-		return nil, nil, fmt.Errorf("encoding a public key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: sigstorePEM, Bytes: secret}), public, nil
+	return pair.PrivateBytes, pair.PublicBytes, nil
 }
 
 // generatePassword is for keys that no one types the password of.
@@ -217,13 +202,22 @@ func (k *PublicKey) Verifies(message, signed []byte) bool {
 }
 
 // verifySignature returns why a layer is not signed with the key, nil if it is.
-func (k *PublicKey) verifySignature(layer signatureLayer) error {
-	signed := decoded(layer)
-	switch {
-	case signed == nil:
+func (k *PublicKey) verifySignature(ctx context.Context, layer signatureLayer) error {
+	signed := layer.Annotations[static.SignatureAnnotationKey]
+	if signed == "" {
 		return errNoSignature
-	case !k.Verifies(layer.Content, signed):
+	}
+	sig, err := static.NewSignature(layer.Content, signed)
+	if err != nil {
+		return err
+	}
+	if _, err := cosign.VerifyImageSignature(ctx, sig, v1.Hash{}, k.handedIn()); err != nil {
 		return errNotBy
 	}
 	return nil
+}
+
+// handedIn is all that cosign judges with. What is signed with a key needs no log.
+func (k *PublicKey) handedIn() *cosign.CheckOpts {
+	return &cosign.CheckOpts{SigVerifier: k.verifier, IgnoreTlog: true, Offline: true}
 }

@@ -3,6 +3,7 @@ package sign
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,6 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
+	"github.com/sigstore/rekor/pkg/generated/client"
+	"github.com/sigstore/rekor/pkg/generated/models"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 	"k8s.io/utils/clock"
 
@@ -136,29 +141,26 @@ func readFile(path, content string) ([]byte, error) {
 // Fulcio and the log have answered is verified as everyone will verify it: nothing leaves that
 // would not be accepted.
 func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) (map[string]string, error) {
-	layer, err := k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+	layer, err := k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, upload, error) {
 		signed, err := c.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
-		if err != nil {
-			return signatureLayer{}, record{}, err
-		}
-		r, err := newHashedRecord(content, signed, c.pem)
-		return signatureLayer{
-			Content: content, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
-		}, r, err
+		layer := signatureLayer{Content: content, Annotations: map[string]string{static.SignatureAnnotationKey: base64.StdEncoding.EncodeToString(signed)}}
+		return layer, func(ctx context.Context, log *client.Rekor) (*models.LogEntryAnon, error) {
+			sum := sha256.New()
+			_, _ = sum.Write(content) // a hash takes all
+			return cosign.TLogUpload(ctx, log, signed, sum, c.pem)
+		}, err
 	}, identity, identity.verifySignature)
 	return layer.Annotations, err
 }
 
 // seal makes a statement that the log has seen, as a layer.
 func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) (registry.Attachment, error) {
-	return k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+	return k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, upload, error) {
 		layer, err := seal(ctx, c.signer, payload)
-		if err != nil {
-			return signatureLayer{}, record{}, err
-		}
-		r, err := newEnvelopeRecord(layer.Content, c.pem)
-		return layer, r, err
-	}, identity, func(layer signatureLayer) error {
+		return layer, func(ctx context.Context, log *client.Rekor) (*models.LogEntryAnon, error) {
+			return cosign.TLogUploadDSSEEnvelope(ctx, log, layer.Content, c.pem)
+		}, err
+	}, identity, func(ctx context.Context, layer signatureLayer) error {
 		_, err := identity.verifyStatement(ctx, layer)
 		return err
 	})
@@ -167,8 +169,8 @@ func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) 
 // logged has something signed and logged. If the certificate runs out meanwhile, that happens again
 // with another one, once. After a log's answer was not accepted nothing is written to it for some
 // time, whatever is to be signed, unless the files change.
-func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
-	identity *Identity, verify func(signatureLayer) error,
+func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, upload, error),
+	identity *Identity, verify func(context.Context, signatureLayer) error,
 ) (signatureLayer, error) {
 	if err := k.activeRefusal(identity); err != nil {
 		return signatureLayer{}, err
@@ -179,19 +181,19 @@ func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certif
 		if err != nil {
 			return signatureLayer{}, err
 		}
-		layer, r, err := sign(ctx, c)
+		layer, record, err := sign(ctx, c)
 		if err != nil {
 			return signatureLayer{}, err
 		}
-		text, err := k.rekor.add(ctx, r)
+		text, err := k.rekor.add(ctx, record)
 		if err != nil {
 			return signatureLayer{}, err
 		}
-		layer.Annotations[certificateAnnotation], layer.Annotations[bundleAnnotation] = string(c.pem), text
+		layer.Annotations[static.CertificateAnnotationKey], layer.Annotations[static.BundleAnnotationKey] = string(c.pem), text
 		if len(c.chain) > 0 {
-			layer.Annotations[chainAnnotation] = string(c.chain)
+			layer.Annotations[static.ChainAnnotationKey] = string(c.chain)
 		}
-		if problem = verify(layer); problem == nil {
+		if problem = verify(ctx, layer); problem == nil {
 			k.accept()
 			return layer, nil
 		}
@@ -263,7 +265,7 @@ func (k *Keyless) usable(identity *Identity) *certificate {
 	c := k.current
 	k.mu.Unlock()
 	// Roots may have been exchanged since it was made.
-	if c == nil || !k.options.Clock.Now().Before(c.until) || identity.confirms(c.leaf, c.chain, c.leaf.NotBefore) != nil {
+	if c == nil || !k.options.Clock.Now().Before(c.until) || identity.confirms(c.leaf, c.chain) != nil {
 		return nil
 	}
 	return c
@@ -280,7 +282,7 @@ func (k *Keyless) certify(ctx context.Context, identity *Identity) (*certificate
 		return nil, err
 	}
 	// Its own time is what counts: this process's clock may be wrong.
-	if err := identity.confirms(c.leaf, c.chain, c.leaf.NotBefore); err != nil {
+	if err := identity.confirms(c.leaf, c.chain); err != nil {
 		return nil, InvalidKey(fmt.Errorf("the certificate that Fulcio at %q gives for the token of the file %q is not accepted, with the roots of the file %q: %w",
 			k.fulcio.url, k.options.TokenFile, k.options.RootsFile, err))
 	}

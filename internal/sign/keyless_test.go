@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -322,18 +324,35 @@ func TestAttacksOnSignaturesWithoutAKey(t *testing.T) {
 				k.sign(another)
 				layer.Annotations[logKey] = k.layer(another).Annotations[logKey]
 				return layer
-			}, "the log's entry is about another certificate",
+			}, "the log's entry is about another signature",
 		},
 		"another payload": {
 			func(_ *keyless, layer registry.Attachment) registry.Attachment {
 				layer.Content = bytes.Replace(layer.Content, []byte("optional"), []byte("OPTIONAL"), 1)
 				return layer
-			}, "the log's entry is about something else",
+			}, "the log's entry is about another signature",
 		},
 		"an entry of another kind": {
 			func(k *keyless, layer registry.Attachment) registry.Attachment {
 				return k.promising(layer, true, func(e *sigstore.Entry) { e.Body = []byte(`{"apiVersion":"0.0.2","kind":"intoto","spec":{}}`) })
 			}, `is a "intoto"`,
+		},
+		"a log's promise about no text": {
+			func(_ *keyless, layer registry.Attachment) registry.Attachment {
+				layer.Annotations[logKey] = `{"Payload":{"body":1}}`
+				return layer
+			}, "can't be read",
+		},
+		"an entry of nothing": {
+			func(k *keyless, layer registry.Attachment) registry.Attachment {
+				return k.promising(layer, true, func(e *sigstore.Entry) { e.Body = []byte(`{"apiVersion":"0.0.1","kind":"hashedrekord","spec":{}}`) })
+			}, "the log's entry is about another signature",
+		},
+		"two certificates": {
+			func(_ *keyless, layer registry.Attachment) registry.Attachment {
+				layer.Annotations[certKey] += layer.Annotations[chain]
+				return layer
+			}, "its certificate has to be one",
 		},
 		"an entry that is none": {
 			func(k *keyless, layer registry.Attachment) registry.Attachment {
@@ -355,6 +374,82 @@ func TestAttacksOnSignaturesWithoutAKey(t *testing.T) {
 			require.NoError(t, k.verify(k.policy(nil), image))
 		})
 	}
+}
+
+// TestAuthoritiesThatHadExpired is about what cosign 2 accepts (GO-2026-4529): it looks at the
+// whole chain when the leaf's time began, and at the leaf alone when the log saw the signature.
+func TestAuthoritiesThatHadExpired(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(5 * time.Minute)
+	tests := map[string]func(*sigstore.Authority){
+		"the authority in between": func(a *sigstore.Authority) { a.MiddleUntil = soon },
+		"the root":                 func(a *sigstore.Authority) { a.RootUntil = soon },
+	}
+	for name, expires := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKeyless(t)
+			expires(k.authority)
+			k.authority.Rotate()
+			k.write(k.options.RootsFile, k.authority.Roots())
+			image := k.push("os/worker", "one")
+			k.sign(image)
+			require.NoError(t, k.verify(k.policy(nil), image), "it is valid still")
+			k.replace(image, k.promising(k.layer(image), true, func(e *sigstore.Entry) { e.IntegratedTime += 6 * 60 }))
+			require.ErrorContains(t, k.verify(k.policy(nil), image), "the certificate does not chain to a trusted root")
+		})
+	}
+}
+
+// TestCertificatesThatNodesRefuse has those that cosign takes for the identity's.
+func TestCertificatesThatNodesRefuse(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		change func(*x509.Certificate)
+		want   string
+	}{
+		"an address that is a URI": {
+			func(c *x509.Certificate) { c.EmailAddresses, c.URIs = nil, []*url.URL{{Path: builder}} }, `the certificate is for ["` + builder + `"], not for`,
+		},
+		"two issuers": {
+			func(c *x509.Certificate) { c.ExtraExtensions[1].Value = append([]byte{0x0c, 4}, "evil"...) }, "has to name one issuer of identities",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKeyless(t)
+			k.authority.Change = tt.change
+			_, err := k.trySign(k.push("os/worker", "one"))
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, mcfgv1alpha1.ReasonInvalidKey, fault.Reason(err))
+			assert.Zero(t, k.log.Len())
+		})
+	}
+}
+
+// TestCosignAsksNoOneAndSaysNothing judges while all services are down, with an environment that
+// has the log's client write to standard error. It is not parallel: both are of the process.
+func TestCosignAsksNoOneAndSaysNothing(t *testing.T) { //nolint:paralleltest // see above
+	t.Setenv("DEBUG", "1")
+	said, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	require.NoError(t, err)
+	before := os.Stderr
+	os.Stderr = said
+	t.Cleanup(func() { os.Stderr = before })
+	k := newKeyless(t)
+	image := k.push("os/worker", "one")
+	k.sign(image)
+	asked := func(w http.ResponseWriter, r *http.Request) bool {
+		t.Errorf("asked: %s", r.URL)
+		return answering(http.StatusInternalServerError, "")(w, r)
+	}
+	k.log.Answering(asked)
+	k.authority.Answering(asked)
+	require.NoError(t, k.verify(k.policy(nil), image))
+	text, err := os.ReadFile(said.Name())
+	require.NoError(t, err)
+	assert.Empty(t, string(text))
 }
 
 func TestASignatureOfAnotherImageOfTheIdentity(t *testing.T) {
@@ -574,6 +669,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 			fault.Terminal, "does not take the signature: 400 Bad Request: error processing entry",
 		},
 		"its answer is none":        {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, "<html>")) }, fault.Transient, "its answer is not one entry"},
+		"its answer has no entry":   {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, `{"a":{"verification":{}}}`)) }, fault.Terminal, "is not accepted"},
 		"its answer has no promise": {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, `{"a":{}}`)) }, fault.Terminal, "is not accepted"},
 		"it has the entry and does not say where": {
 			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "did not answer where",

@@ -3,7 +3,6 @@ package sign
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,7 +149,7 @@ func hasKey(secret *corev1.Secret) bool { return len(secret.Data[SecretPrivateKe
 // the other reads its key the next time.
 func (s *SecretKeys) generate(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
 	password := generatePassword()
-	private, public, err := GenerateKey(rand.Reader, password)
+	private, public, err := GenerateKey(password)
 	if err != nil {
 		return nil, err
 	}

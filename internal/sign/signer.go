@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"github.com/sigstore/cosign/v2/pkg/types"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
 
 	"github.com/layerwright/layerwright/internal/registry"
 )
@@ -20,20 +21,13 @@ import (
 // Signatures are what cosign attaches to images.
 var Signatures = registry.AttachmentKind{
 	Suffix:       "sig",
-	MediaType:    "application/vnd.dev.cosign.simplesigning.v1+json",
+	MediaType:    types.SimpleSigningMediaType,
 	ArtifactType: "application/vnd.dev.cosign.artifact.sig.v1+json",
 	Whole:        true,
 }
 
-const (
-	// signatureAnnotation is where the layer of a payload has its signature.
-	signatureAnnotation = "dev.cosignproject.cosign/signature"
-	// payloadType is what a payload says it is.
-	payloadType = "cosign container image signature"
-	// againField is what makes a payload another one, where the registry can't give the first any
-	// more.
-	againField = "layerwright.io/again"
-)
+// againField is what makes a payload another one, where the registry can't give the first any more.
+const againField = "layerwright.io/again"
 
 // Registry is where images and their signatures are; *registry.Client is one.
 type Registry interface {
@@ -124,7 +118,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 		return false, err
 	}
 	damaged := broken(there)
-	i, _ := signedBy(there, subject, []authority{key.authority()})
+	i, _ := signedBy(ctx, there, subject, []authority{key.authority()})
 	if i >= 0 && len(damaged) == 0 {
 		_, err := images.Refer(ctx, image, Signatures, len(there), there[i])
 		return false, err
@@ -147,12 +141,12 @@ func broken(there []registry.Attachment) []registry.Attachment {
 // signature makes a signature. Its payload is none of the damaged: a registry that has lost one, or
 // changed it, may believe that it still has it.
 func (k *Key) signature(ctx context.Context, about subject, damaged []registry.Attachment) (registry.Attachment, error) {
-	payload := about.payload()
-	content, err := json.Marshal(payload)
+	said := about.payload()
+	content, err := json.Marshal(said)
 	sum := sha256.Sum256(content)
 	if slices.ContainsFunc(damaged, func(a registry.Attachment) bool { return a.Broken.Digest.Hex == hex.EncodeToString(sum[:]) }) {
-		payload.Optional = map[string]any{againField: rand.Text()}
-		content, err = json.Marshal(payload)
+		said.Optional = map[string]any{againField: rand.Text()}
+		content, err = json.Marshal(said)
 	}
 	if err != nil {
 		return registry.Attachment{}, fmt.Errorf("writing the payload: %w", err)
@@ -183,33 +177,16 @@ func normalized(name string) (string, error) {
 }
 
 // payload is what is signed: containers-signature(5), "The cryptographic object".
-type payload struct {
-	Critical critical       `json:"critical"`
-	Optional map[string]any `json:"optional"`
-}
-
-type critical struct {
-	Identity struct {
-		DockerReference string `json:"docker-reference"`
-	} `json:"identity"`
-	Image struct {
-		DockerManifestDigest string `json:"docker-manifest-digest"`
-	} `json:"image"`
-	Type string `json:"type"`
-}
-
-func (s subject) payload() payload {
-	var p payload
-	p.Critical.Identity.DockerReference = s.repository
-	p.Critical.Image.DockerManifestDigest = s.digest
-	p.Critical.Type = payloadType
-	return p
+func (s subject) payload() payload.SimpleContainerImage {
+	return payload.SimpleContainerImage{Critical: payload.Critical{
+		Identity: payload.Identity{DockerReference: s.repository}, Image: payload.Image{DockerManifestDigest: s.digest}, Type: payload.CosignSignatureType,
+	}}
 }
 
 // checkPayload returns why a verified payload is not about the subject, nil if it is.
 func (s subject) checkPayload(content []byte) error {
-	var p payload
-	if err := json.Unmarshal(content, &p); err != nil || p.Critical.Type != payloadType {
+	var p payload.SimpleContainerImage
+	if err := json.Unmarshal(content, &p); err != nil || p.Critical.Type != payload.CosignSignatureType {
 		return errors.New("it is no payload of a signature of an image")
 	}
 	if p.Critical.Image.DockerManifestDigest != s.digest {
@@ -225,31 +202,22 @@ func (s subject) checkPayload(content []byte) error {
 // signatureLayer is a signature: the payload, and what signs it as an annotation.
 type signatureLayer = registry.Attachment
 
-// decoded is what signs the payload; nil where nothing does.
-func decoded(layer signatureLayer) []byte {
-	signed, err := base64.StdEncoding.DecodeString(layer.Annotations[signatureAnnotation])
-	if err != nil || len(signed) == 0 {
-		return nil
-	}
-	return signed
-}
-
 // authority is whose signatures are trusted.
 type authority interface {
 	// ID identifies it, in at most 64 characters.
 	ID() string
 	// verifySignature returns why a layer is not signed by it, nil if it is.
-	verifySignature(layer signatureLayer) error
+	verifySignature(ctx context.Context, layer signatureLayer) error
 	// verifyStatement returns what it has stated in a layer, or why that is not valid.
 	verifyStatement(ctx context.Context, layer registry.Attachment) (*statement, error)
 }
 
 // signedBy is the first signature of the subject by one of them, and whose it is; a negative number
 // where there is none.
-func signedBy(there []signatureLayer, about subject, by []authority) (int, authority) {
+func signedBy(ctx context.Context, there []signatureLayer, about subject, by []authority) (int, authority) {
 	for i, layer := range there {
 		for _, one := range by {
-			if one.verifySignature(layer) == nil && about.checkPayload(layer.Content) == nil {
+			if one.verifySignature(ctx, layer) == nil && about.checkPayload(layer.Content) == nil {
 				return i, one
 			}
 		}

@@ -119,19 +119,19 @@ func verifyOne(ctx context.Context, images Registry, by []authority, image strin
 	if damaged := broken(there); len(damaged) > 0 { // nodes read all of them before they look at one
 		return nil, rejected(image, fmt.Errorf("nodes refuse it because one of its signatures can't be read: %w; sign it again", damaged[0].Broken))
 	}
-	if _, one := signedBy(there, about, by); one != nil {
+	if _, one := signedBy(ctx, there, about, by); one != nil {
 		return one, nil
 	}
-	return nil, rejected(image, whyNot(there, about, by))
+	return nil, rejected(image, whyNot(ctx, there, about, by))
 }
 
 // whyNot says what is wrong with the signatures that are there: the best of them, which someone
 // trusted has made, or else the newest that has a certificate, or that there is none.
-func whyNot(there []signatureLayer, about subject, by []authority) error {
+func whyNot(ctx context.Context, there []signatureLayer, about subject, by []authority) error {
 	var certified error
 	for _, layer := range there {
 		for _, one := range by {
-			err := one.verifySignature(layer)
+			err := one.verifySignature(ctx, layer)
 			if err == nil {
 				return fmt.Errorf("a trusted key has signed something else: %w", about.checkPayload(layer.Content))
 			}

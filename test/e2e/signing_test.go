@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"os"
 	"slices"
@@ -127,7 +126,7 @@ func (p *layered) rotateKeys(t *testing.T, before string) {
 	t.Helper()
 	old := p.key(t)
 	password := []byte("hunter2-exchanged")
-	private, public, err := sign.GenerateKey(rand.Reader, password)
+	private, public, err := sign.GenerateKey(password)
 	require.NoError(t, err)
 
 	p.setKey(t, func(data map[string][]byte) { data[sign.SecretTrusted] = public })

@@ -1,7 +1,6 @@
 package signing_test
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -92,7 +91,7 @@ func TestCosignSigns(t *testing.T) {
 func TestCosignUsesOurKeys(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	private, public, err := sign.GenerateKey(rand.Reader, []byte(password))
+	private, public, err := sign.GenerateKey([]byte(password))
 	require.NoError(t, err)
 	program := c.cosign(public)
 	program.Write("cosign.key", private)

@@ -28,6 +28,11 @@ type Authority struct {
 	URL string
 	// Now is the time that it says; the system's as long as no one sets it.
 	Now func() time.Time
+	// RootUntil and MiddleUntil are when the authorities that Rotate makes expire; in two days
+	// where they are zero.
+	RootUntil, MiddleUntil time.Time
+	// Change changes each certificate before it is signed, where it is set.
+	Change func(*x509.Certificate)
 
 	issuer *Issuer
 
@@ -87,18 +92,21 @@ func (a *Authority) Rotate() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	rootKey, key := newKey(), newKey()
-	authority := func(name string) *x509.Certificate {
+	authority := func(name string, until time.Time) *x509.Certificate {
+		if until.IsZero() {
+			until = time.Now().Add(48 * time.Hour)
+		}
 		return &x509.Certificate{
-			SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+			SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
 			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		}
 	}
 	certify := func(template, by *x509.Certificate, public *ecdsa.PublicKey, with *ecdsa.PrivateKey) *x509.Certificate {
 		return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, by, public, with))))
 	}
-	template := authority("root")
+	template := authority("root", a.RootUntil)
 	a.root = certify(template, template, &rootKey.PublicKey, rootKey)
-	a.middle, a.key = certify(authority("middle"), a.root, &key.PublicKey, rootKey), key
+	a.middle, a.key = certify(authority("middle", a.MiddleUntil), a.root, &key.PublicKey, rootKey), key
 }
 
 func (a *Authority) sign(w http.ResponseWriter, r *http.Request) {
@@ -133,6 +141,9 @@ func (a *Authority) sign(w http.ResponseWriter, r *http.Request) {
 	template := Certificate(claims.Email, claims.Issuer, a.Now())
 	if claims.Email == "" {
 		template = Certificate(claims.Subject, claims.Issuer, a.Now())
+	}
+	if a.Change != nil {
+		a.Change(template)
 	}
 	leaf := must(x509.CreateCertificate(rand.Reader, template, a.middle, csr.PublicKey, a.key))
 	reply(w, http.StatusOK, map[string]any{"signedCertificateDetachedSct": map[string]any{"chain": map[string]any{"certificates": []string{

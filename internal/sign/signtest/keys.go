@@ -2,7 +2,6 @@ package signtest
 
 import (
 	"context"
-	"crypto/rand"
 	"sync"
 
 	"github.com/layerwright/layerwright/internal/sign"
@@ -20,7 +19,7 @@ type Pair struct {
 // NewPair makes a pair, and panics where it can't. Encrypting takes its time: tests keep a pair by
 // sync.OnceValue.
 func NewPair() Pair {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte(Password))
+	private, public, err := sign.GenerateKey([]byte(Password))
 	if err != nil {
 		panic(err)
 	}
