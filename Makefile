@@ -78,7 +78,8 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
-	@# the other: an emulated guest takes all processors while it boots, and nothing is won. Rollouts and Tekton have targets of their own.
+	@# the other: an emulated guest takes all processors while it boots, and nothing is won. Rollouts, Tekton and signing services have targets of
+	@# their own.
 	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
 	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
@@ -92,6 +93,13 @@ e2e-tekton: TEKTON = 1
 e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster, with every fault (root, ten minutes)
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton' -timeout=60m ./test/e2e
 
+.PHONY: e2e-signing
+e2e-signing: SIGNING = 1
+e2e-signing: deps build tools ## Sign with a real Fulcio, Rekor and Vault, in processes and on a real cluster (root, ten minutes)
+	@for module in hack/cluster/rekor hack/cluster/vault; do (cd $$module && CGO_ENABLED=0 GOFLAGS= go vet -trimpath .) || exit 1; done
+	$(GOTESTSUM) -- -vet=off -timeout=30m -tags=signing,$(BUILDER_TAGS) ./test/signing
+	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,signing -vet=off -run='^TestSigning' -timeout=60m ./test/e2e
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI) fmt ./...
@@ -102,7 +110,7 @@ lint: ## Check the linter's configuration, then the code
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	@# With the flags that they are built with, so that nothing is compiled twice. Not hack/cluster/kubernetes: go vet analyzes all that it imports, for
 	@# minutes on a fresh machine, and its 70 lines call what others wrote.
-	@for module in cmd/layerwright-kms hack/cluster/coredns hack/cluster/pause hack/cluster/rekor hack/cluster/vault; do \
+	@for module in cmd/layerwright-kms hack/cluster/coredns hack/cluster/pause; do \
 	  echo "go vet: $$module"; (cd $$module && CGO_ENABLED=0 GOFLAGS= go vet -trimpath .) || exit 1; done
 
 .PHONY: words
@@ -145,8 +153,8 @@ deps: ## Install the Debian packages that are missing (root)
 	@hack/install-packages
 
 .PHONY: tools
-tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too)
-	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton)
+tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too, SIGNING=1 for Fulcio, Rekor and Vault)
+	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing)
 
 ##@ Now and then
 

@@ -182,9 +182,9 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	w.selecting()
 	own := w.registry.host + "/host/os"
 	w.add(policy("repositories: [" + entry(own, secondKey()) + "," + entry("r.example.com/os", secondKey()) + "]"))
-	issuer, log := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
-	require.NoError(t, os.WriteFile(key, log.PublicKey, 0o600))
+	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
 	b := w.builder(w.signing, w.trusting, func(o *settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})

@@ -237,7 +237,7 @@ func (p *program) deployCommand() *cobra.Command {
 }
 
 func (p *program) toolsCommand() *cobra.Command {
-	withTekton := false
+	withTekton, withSigning := false, false
 	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "Build the programs that clusters consist of, unless they are built",
@@ -248,9 +248,12 @@ func (p *program) toolsCommand() *cobra.Command {
 			}
 			printer := progress.New(cmd.OutOrStdout())
 			defer printer.Close()
-			tools, sets := toolchain.New(p.root, p.cache), toolchain.All
+			tools, sets := toolchain.New(p.root, p.cache), slices.Clone(toolchain.All)
 			if withTekton {
-				sets = append(slices.Clone(sets), toolchain.Tekton)
+				sets = append(sets, toolchain.Tekton)
+			}
+			if withSigning {
+				sets = append(sets, toolchain.SigningServices...)
 			}
 			for _, set := range sets {
 				if _, err := stack.EnsureSet(cmd.Context(), tools, set, printer); err != nil {
@@ -261,5 +264,6 @@ func (p *program) toolsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&withTekton, "with-tekton", false, "build Tekton Pipelines too")
+	cmd.Flags().BoolVar(&withSigning, "with-signing", false, "build Fulcio, Rekor and Vault too, which tests sign with")
 	return cmd
 }

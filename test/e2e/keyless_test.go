@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && signing
 
 package e2e
 
@@ -225,6 +225,12 @@ func documented(t *testing.T, words string) []byte {
 	require.True(t, found)
 	text, _, _ = bytes.Cut(text, []byte("```\n"))
 	return text
+}
+
+// TestSigningServices has the cluster sign with the real Fulcio, Rekor and Vault.
+func TestSigningServices(t *testing.T) { //nolint:paralleltest // both deploy the one controller
+	t.Run("images are signed without a key", testImagesAreSignedWithoutAKey)
+	t.Run("images are signed with a key of a service", testImagesAreSignedWithAKeyOfAService)
 }
 
 // testImagesAreSignedWithoutAKey has the controller sign with the token of its own service account:

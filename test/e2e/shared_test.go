@@ -31,8 +31,6 @@ func TestSharedCluster(t *testing.T) {
 	t.Run("content that sees the configuration", testContentThatSeesTheConfiguration)
 	t.Run("the demo", testDemo)
 	t.Run("images built elsewhere", testImagesBuiltElsewhere)
-	t.Run("images are signed without a key", testImagesAreSignedWithoutAKey)
-	t.Run("images are signed with a key of a service", testImagesAreSignedWithAKeyOfAService)
 	t.Run("pools on streams", testPoolsOnStreams)
 	t.Run("a rendered layer over a real root file system", testRenderedLayerOverARealRootFileSystem)
 	t.Run("images are signed", testImagesAreSigned)

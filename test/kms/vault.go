@@ -24,7 +24,7 @@ type Vault struct {
 	stop func()
 }
 
-// NewVault starts one for as long as the test. A test before `make tools` fails.
+// NewVault starts one for as long as the test. A test before `make tools SIGNING=1` fails.
 func NewVault(tb testing.TB) *Vault {
 	tb.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), filepath.Join(find(tb, toolchain.Vault), "vault"))

@@ -33,7 +33,7 @@ type FulcioOptions struct {
 }
 
 // NewFulcio starts Fulcio for email addresses of an issuer, for as long as the test. A test before
-// `make tools` fails.
+// `make tools SIGNING=1` fails.
 func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 	tb.Helper()
 	return StartFulcio(tb, FulcioOptions{

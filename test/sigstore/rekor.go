@@ -35,7 +35,7 @@ type Rekor struct {
 }
 
 // NewRekor starts Rekor, and Trillian that keeps its log, for as long as the test. A test before
-// `make tools` fails.
+// `make tools SIGNING=1` fails.
 func NewRekor(tb testing.TB) *Rekor {
 	tb.Helper()
 	dir := tb.TempDir()

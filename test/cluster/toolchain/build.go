@@ -42,7 +42,11 @@ func New(repository, cache string) *Toolchain {
 type NotBuiltError struct{ Set string }
 
 func (e *NotBuiltError) Error() string {
-	return fmt.Sprintf("the %s programs are not built yet: run `make tools` (minutes, once)", e.Set)
+	asked := ""
+	if slices.ContainsFunc(SigningServices, func(s Set) bool { return s.Name == e.Set }) {
+		asked = " SIGNING=1"
+	}
+	return fmt.Sprintf("the %s programs are not built yet: run `make tools%s` (minutes, once)", e.Set, asked)
 }
 
 // Find returns the folder with a set's programs, or a *NotBuiltError.

@@ -128,7 +128,11 @@ func (s Set) Programs() (names []string) {
 }
 
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign, Fulcio, Rekor, Vault}
+var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign}
+
+// SigningServices are the services that `make e2e-signing` signs with. They are built only where
+// they are asked for.
+var SigningServices = []Set{Fulcio, Rekor, Vault}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {

@@ -68,7 +68,9 @@ func TestEnsureBuildsOnce(t *testing.T) {
 	_, err := tools.Find(t.Context(), Kubernetes)
 	var missing *NotBuiltError
 	require.ErrorAs(t, err, &missing)
-	require.ErrorContains(t, err, "make tools")
+	require.ErrorContains(t, err, "make tools`")
+	_, err = tools.Find(t.Context(), Vault)
+	require.ErrorContains(t, err, "make tools SIGNING=1`", "it is built for make e2e-signing alone")
 
 	var said []string
 	bin, err := tools.Ensure(t.Context(), Kubernetes, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
