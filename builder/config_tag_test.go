@@ -2,6 +2,7 @@ package builder
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -301,6 +302,44 @@ func TestARegistryWithImmutableTags(t *testing.T) {
 			require.NoError(t, err, "only a person can do something about that")
 		})
 	}
+}
+
+// TestContentThatIsRebuiltThere is what later configuration goes onto, and goes with its build
+// where the registry lets it.
+func TestContentThatIsRebuiltThere(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range registrytest.Immutables {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, use := withContent(t, cheapFile)
+			b := w.builder(use)
+			w.registry.FixTags(refusal)
+			w.settle(b)
+			for i, text := range []string{"one", "two"} {
+				w.installs = map[string]string{"usr/share/rebuilt": text}
+				w.annotate("worker", mcfgv1.AnnotationRebuild)
+				w.settle(b)
+				assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+				assert.Equal(t, text, w.unpacked(w.current(), "amd64", "usr/share/rebuilt"))
+				w.rerender("worker", text, "/etc/motd", text)
+				w.settle(b)
+				assert.Equal(t, text, w.unpacked(w.current(), "amd64", "usr/share/rebuilt"))
+				assert.Equal(t, text, w.unpacked(w.current(), "amd64", "etc/motd"))
+				assert.Equal(t, i+2, s.ensure, "another file is no reason to build")
+				if refusal.Keeps {
+					assert.Len(t, w.contentTags(), i+2)
+				}
+			}
+			w.remove(w.osConfig("worker"))
+			w.settle(b)
+			assert.Equal(t, refusal.Keeps, len(w.contentTags()) > 0)
+		})
+	}
+}
+
+// contentTags are those tags in the registry.
+func (w *world) contentTags() []string {
+	return slices.DeleteFunc(w.tags("host/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") })
 }
 
 // TestTagOfARebuiltImage is set again: who deletes an image deletes its tags.

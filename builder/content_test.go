@@ -30,6 +30,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -141,8 +142,15 @@ func (w *world) built(a *backend.ArchitectureSpec, number int) string {
 	config.Config.Labels[mcfgv1.ImageLabelContentKey] = label[1]
 	config.Author = fmt.Sprint(number)
 	image = must(mutate.ConfigFile(image, config))
-	ref := w.registry.parse(w.t, a.Instructions.Target)
-	require.NoError(w.t, ggcr.Write(ref, image))
+	var ref name.Reference
+	var err error
+	for i := range names.MaxTags { // the next one where tags are immutable
+		ref = w.registry.parse(w.t, names.NextTag(a.Instructions.Target, i+1))
+		if err = ggcr.Write(ref, image); err == nil || !strings.Contains(err.Error(), "immutable") {
+			break
+		}
+	}
+	require.NoError(w.t, err)
 	return ref.Context().Digest(must(image.Digest()).String()).String()
 }
 

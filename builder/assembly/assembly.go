@@ -90,24 +90,22 @@ func Assemble(ctx context.Context, o *Options) (image string, err error) {
 	request := registry.AppendRequest{}
 	images, size := make([]string, len(all)), int64(0)
 	for i := range all {
-		resolved, err := o.Push.Resolve(ctx, all[i].Target)
-		if err != nil {
+		if images[i], err = o.pushed(ctx, all[i].Target); err != nil {
 			return "", err
 		}
-		images[i] = resolved.Image
-		built, err := o.Push.Open(ctx, resolved.Image)
+		built, err := o.Push.Open(ctx, images[i])
 		if err != nil {
 			return "", err
 		}
 		manifest, err := built.Manifest()
 		if err != nil {
-			return "", fmt.Errorf("reading the manifest of %q: %w", resolved.Image, err)
+			return "", fmt.Errorf("reading the manifest of %q: %w", images[i], err)
 		}
 		for _, part := range append(manifest.Layers, manifest.Config) {
 			size += part.Size
 		}
 		request.Images = append(request.Images, registry.PlatformImage{
-			Platform: v1.Platform{OS: "linux", Architecture: o.Architectures[i]}, Image: resolved.Image,
+			Platform: v1.Platform{OS: "linux", Architecture: o.Architectures[i]}, Image: images[i],
 		})
 	}
 	image = images[0]
@@ -116,14 +114,31 @@ func Assemble(ctx context.Context, o *Options) (image string, err error) {
 		if err != nil {
 			return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", o.Image, err))
 		}
-		request.Repository, request.Tags = target.Context().Name(), []string{target.TagStr()}
+		request.Repository = target.Context().Name()
 		joined, err := o.Push.Append(ctx, request)
+		if err == nil {
+			err = o.Push.TagNewest(ctx, joined.Image, target.TagStr())
+		}
 		if err != nil {
 			return "", err
 		}
 		image = joined.Image
 	}
 	return image, o.results(image, images, size)
+}
+
+// pushed is what a build has just pushed under a tag, by digest.
+func (o *Options) pushed(ctx context.Context, target string) (string, error) {
+	tag, err := name.NewTag(target)
+	if err != nil {
+		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", target, err))
+	}
+	repository := tag.Context().Name()
+	digest, found, err := o.Push.Newest(ctx, repository, tag.TagStr())
+	if err == nil && !found {
+		err = fmt.Errorf("the build has succeeded, and image %q is not there", target)
+	}
+	return repository + "@" + digest.String(), err
 }
 
 // results are written when everything is known.

@@ -178,6 +178,11 @@ func TestAssembleJoinsArchitectures(t *testing.T) {
 	again, err := Assemble(t.Context(), &s.Options)
 	require.NoError(t, err)
 	assert.Equal(t, image, again)
+
+	newest := s.push(s.Image+"-arm64.2", "arm64") // where tags are immutable
+	_, err = Assemble(t.Context(), &s.Options)
+	require.NoError(t, err)
+	assert.Equal(t, first+","+newest, s.result(backend.ResultImages))
 }
 
 // TestForeignInstructionsAreRefused has someone who may write ConfigMaps name another image.

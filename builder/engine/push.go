@@ -16,6 +16,7 @@ import (
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/manifest"
+	"go.podman.io/image/v5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -26,19 +27,16 @@ import (
 
 // push uploads what Export wrote, on top of the layers of the base that Fetch has noted.
 func (r *run) push(ctx context.Context) error {
-	target, err := reference.ParseNormalizedNamed(r.instructions.Target)
-	if err == nil && reference.IsNameOnly(target) {
-		err = errors.New("it has no tag")
-	}
+	targets, err := r.targets()
 	if err != nil {
-		return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", r.instructions.Target, err))
+		return err
 	}
 	system, err := r.newSystem()
 	if err != nil {
 		return err
 	}
 	defer system.close()
-	if err := system.logIn(r.Paths.Credentials, []reference.Named{target}); err != nil {
+	if err := system.logIn(r.Paths.Credentials, targets[:1]); err != nil {
 		return err
 	}
 	exported, err := layout.Open(r.Paths.Layout)
@@ -51,7 +49,23 @@ func (r *run) push(ctx context.Context) error {
 		return err
 	}
 	defer closing()
-	return r.upload(ctx, system, image, target)
+	return r.upload(ctx, system, image, targets)
+}
+
+// targets are the names under which the image may be pushed.
+func (r *run) targets() ([]reference.Named, error) {
+	var targets []reference.Named
+	for _, name := range classify.Targets(r.instructions.Target) {
+		target, err := reference.ParseNormalizedNamed(name)
+		if err == nil && reference.IsNameOnly(target) {
+			err = errors.New("it has no tag")
+		}
+		if err != nil {
+			return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", name, err))
+		}
+		targets = append(targets, target)
+	}
+	return targets, nil
 }
 
 // assembled is the image to upload. Its base is read with the pull secret.
@@ -90,27 +104,20 @@ func (r *run) assembled(ctx context.Context, l *layout.Folder) (*assembled, func
 	return made, system.close, nil
 }
 
-func (r *run) upload(ctx context.Context, system *system, image *assembled, target reference.Named) error {
-	about, err := system.about(ctx, target)
+func (r *run) upload(ctx context.Context, system *system, image *assembled, targets []reference.Named) error {
+	about, err := system.about(ctx, targets[0])
 	if err != nil {
 		return err
-	}
-	to, err := docker.NewReference(target)
-	if err != nil {
-		return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", target, err))
 	}
 	transfer, err := r.newTransfer(system.policy)
 	if err != nil {
 		return err
 	}
 	defer transfer.close()
-	what := "pushing " + target.String()
-	pushed, err := transfer.copyImage(ctx, imageCopy{
-		what: what, from: image, to: to, isUpload: true,
+	to, pushed, err := transfer.push(ctx, image, targets, &copy.Options{
 		// The layers of the base keep their digests: the controller compares them with those of the
 		// base image.
-		options:     copy.Options{SourceCtx: &system.SystemContext, DestinationCtx: about, PreserveDigests: true},
-		classifying: func(err error) error { return classify.Push(what, err) },
+		SourceCtx: &system.SystemContext, DestinationCtx: about, PreserveDigests: true,
 	})
 	if err != nil {
 		r.report.Bytes, r.report.Layers = transfer.moved()
@@ -121,13 +128,47 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	if err != nil {
 		return fmt.Errorf("reading the manifest that was pushed: %w", err)
 	}
-	r.report.Image = reference.TrimNamed(target).String() + "@" + digest.String()
-	return r.results(image)
+	r.report.Image = reference.TrimNamed(to).String() + "@" + digest.String()
+	return r.results(image, to)
+}
+
+// push uploads an image under the first of its tags. Where that stands for another image for good,
+// as what is built again finds it, the next one has it: what was pushed last is found under the
+// last one that is there.
+func (t *transfer) push(
+	ctx context.Context, image *assembled, targets []reference.Named, options *copy.Options,
+) (to reference.Named, pushed []byte, err error) {
+	for i, to := range targets {
+		what := "pushing " + to.String()
+		named, err := docker.NewReference(to)
+		if err != nil {
+			return nil, nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", to, err))
+		}
+		pushed, err = t.copyImage(ctx, imageCopy{
+			what: what, from: image, to: named, isUpload: true, options: *options,
+			classifying: func(err error) error { return classify.Push(what, err) },
+		})
+		if err != nil && !classify.IsImmutable(err) || i == len(targets)-1 || err == nil && !t.has(ctx, targets[i+1], options.DestinationCtx) {
+			return to, pushed, err
+		}
+	}
+	return nil, nil, errors.New("there is nothing to push it to")
+}
+
+// has reports whether there is a tag that follows another, from when tags were immutable.
+func (t *transfer) has(ctx context.Context, target reference.Named, about *types.SystemContext) bool {
+	limited, cancel := context.WithTimeout(ctx, t.run.Patience)
+	defer cancel()
+	named, err := docker.NewReference(target)
+	if err == nil {
+		_, err = docker.GetDigest(limited, about, named)
+	}
+	return err == nil
 }
 
 // results writes what Tekton shows of the image, where it wants that: there is no other step for
 // it.
-func (r *run) results(image *assembled) error {
+func (r *run) results(image *assembled, target reference.Named) error {
 	if r.Paths.Results == "" {
 		return nil
 	}
@@ -138,7 +179,7 @@ func (r *run) results(image *assembled) error {
 	_, digest, _ := strings.Cut(r.report.Image, "@")
 	age, _ := ContainerAge() // for people
 	for name, value := range map[string]string{
-		backend.ResultURL: r.instructions.Target, backend.ResultDigest: digest, backend.ResultImages: r.report.Image,
+		backend.ResultURL: target.String(), backend.ResultDigest: digest, backend.ResultImages: r.report.Image,
 		backend.ResultSize: strconv.FormatInt(size, 10), backend.ResultDuration: strconv.FormatInt(int64(age.Seconds()), 10),
 	} {
 		file := filepath.Join(r.Paths.Results, name)

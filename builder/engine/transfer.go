@@ -154,6 +154,9 @@ func (t *transfer) count(o imageCopy, event types.ProgressProperties) {
 		b = &blob{}
 		t.blobs[event.Artifact.Digest.String()] = b
 	}
+	if event.Event == types.ProgressEventSkipped && b.state == types.ProgressEventDone {
+		return // it is there since an earlier attempt
+	}
 	b.state = event.Event
 	b.isConfig = isConfig(event.Artifact.MediaType)
 	b.size = max(b.size, event.Artifact.Size, int64(event.Offset)) //nolint:gosec // sizes of blobs

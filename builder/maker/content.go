@@ -97,7 +97,7 @@ func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (strin
 		}
 		return state.Image, o.requireTarget(state.Image)
 	}
-	request := registry.AppendRequest{Repository: o.Target.Repository, Tags: []string{o.contentTarget().Tag}}
+	request := registry.AppendRequest{Repository: o.Target.Repository}
 	for i, p := range o.Base.Platforms {
 		image := registry.PlatformImage{Platform: p.Platform, Image: o.Base.Image, Source: o.Credentials.Pull}
 		if o.Described.Platforms[i].HasContent {
@@ -115,7 +115,7 @@ func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (strin
 	if err != nil {
 		return "", err
 	}
-	return joined.Image, nil
+	return joined.Image, o.Credentials.Push.TagNewest(ctx, joined.Image, o.contentTarget().Tag)
 }
 
 func resultOf(state *backend.State, arch mcfgv1.ContainerfileArch) string {

@@ -102,7 +102,11 @@ type identity struct{ label, key string }
 // tag and does not say, in the label, that it is that image is none: someone else may have pushed
 // it.
 func find(ctx context.Context, push *registry.Client, t Target, is identity, platforms []preflight.Platform) (string, error) {
-	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
+	look := push.Exists
+	if is.label == mcfgv1.ImageLabelContentKey { // which has the next tag where the first can't be moved
+		look = push.Newest
+	}
+	digest, found, err := look(ctx, t.Repository, t.Tag)
 	if registry.IsDenied(err) {
 		return "", nil // whoever may not read may still write
 	}

@@ -162,23 +162,34 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 	return nil
 }
 
-// removeTagged removes an image by its tag.
+// removeTagged removes an image by its tag, and those that were pushed later where tags are
+// immutable.
 func (r *Remover) removeTagged(ctx context.Context, push *registry.Client, t maker.Target) error {
+	for number := 1; number <= names.MaxTags; number++ {
+		is := maker.Target{Repository: t.Repository, Tag: names.NextTag(t.Tag, number)}
+		if found, err := r.removeOne(ctx, push, is); err != nil || !found {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Remover) removeOne(ctx context.Context, push *registry.Client, t maker.Target) (found bool, err error) {
 	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if err != nil || !found {
-		return err
+		return false, err
 	}
 	if r.options.Images.Attests() {
 		if err := images.DeleteAttestations(ctx, push, t.Repository+"@"+digest.String()); err != nil {
-			return err
+			return false, err
 		}
 	}
 	deletion, err := push.DeleteManifest(ctx, t.Repository+"@"+digest.String())
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", t.String(), "outcome", deletion.Outcome)
-	return nil
+	return true, nil
 }
 
 // isKept reports whether the image outlives its build: by the administrator's will, or because

@@ -7,7 +7,7 @@ import (
 )
 
 // contentTags are the tags of the content with a key: its own, and one for each architecture where
-// there are several.
+// there are several. Each may have followers.
 func contentTags(key string, architectures []mcfgv1.Architecture) []string {
 	tags := []string{names.ContentTag(key)}
 	for _, arch := range architectures {

@@ -122,6 +122,18 @@ func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxT
 // same content share it.
 func ContentTag(key string) string { return "content-" + key }
 
+// MaxTags is how many tags there may be for what is pushed again, where a registry's tags are
+// immutable.
+const MaxTags = 8
+
+// NextTag is a tag, as number 1, or the one for what is pushed after that has become immutable.
+func NextTag(tag string, number int) string {
+	if number == 1 {
+		return tag
+	}
+	return tag + "." + strconv.Itoa(number)
+}
+
 // ConfigsTag is the tag of the base image with the configuration of a build in it, which the stage
 // configs starts from.
 func ConfigsTag(buildKey string) string { return "configs-" + buildKey }

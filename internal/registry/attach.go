@@ -23,6 +23,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/failure"
 	"github.com/layerwright/layerwright/internal/registry/wire"
@@ -144,24 +145,16 @@ func (c *Client) AttachmentTags(image string, kind AttachmentKind) ([]string, er
 		return nil, err
 	}
 	var tags []string
-	for number := 1; number <= maxTags; number++ {
+	for number := 1; number <= names.MaxTags; number++ {
 		tags = append(tags, attachmentTag(ref, kind, number).TagStr())
 	}
 	return tags, nil
 }
 
-// maxTags is how many tags there may be for attachments of a kind, where the registry's tags are
-// immutable: each has one attachment then.
-const maxTags = 8
-
 // attachmentTag is one of the tags with attachments. Those after the first are ours: where a tag
 // can't be moved, what is attached later has the next one.
 func attachmentTag(ref name.Digest, kind AttachmentKind, number int) name.Tag {
-	tag := strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix
-	if number > 1 {
-		tag += fmt.Sprintf(".%d", number)
-	}
-	return ref.Context().Tag(tag)
+	return ref.Context().Tag(names.NextTag(strings.Replace(ref.DigestStr(), ":", "-", 1)+"."+kind.Suffix, number))
 }
 
 // Attachments reads what is attached to an image, the newest first. What can't be an attachment of
@@ -204,7 +197,7 @@ func (c *Client) attachmentsAt(ctx context.Context, place name.Reference, call f
 		return nil, call.Fail(err)
 	}
 	var out []Attachment
-	for number := 1; number <= maxTags; number++ {
+	for number := 1; number <= names.MaxTags; number++ {
 		found, layers, err := tagged(ctx, call, puller, attachmentTag(ref, kind, number), kind)
 		if err != nil {
 			return nil, err
@@ -339,9 +332,11 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 		if err != nil {
 			return "", fmt.Errorf("attaching to %s: %w", ref, err)
 		}
-		err = c.writing("attaching to image", ref, ref.Context()).Fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
-		// Nodes know the first tag alone.
-		if !failure.IsImmutable(err) || kind.Whole || number == maxTags {
+		err = c.writing("writing what is attached", tag, tag.Context()).Fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
+		switch isFixed := failure.IsImmutable(err); {
+		case isFixed && kind.Whole:
+			return "", fmt.Errorf("nodes look for signatures under the tag %q alone, which has one by another key: %w", tag.TagStr(), err)
+		case !isFixed || number == names.MaxTags:
 			return tag.String(), err
 		}
 	}

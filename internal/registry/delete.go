@@ -88,11 +88,11 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 		return Gone, true
 	case failure.Denied:
 		return Denied, true
-	case failure.Unsupported:
+	case failure.Unsupported, failure.Immutable:
 		return Unsupported, true
 	case failure.Lost: // "DIGEST_INVALID" is what registries say that take no tag here
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
-	case failure.Other, failure.Immutable:
+	case failure.Other:
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
 	}
 	return "", false

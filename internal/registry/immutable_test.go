@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -61,7 +62,30 @@ func TestImmutableTags(t *testing.T) {
 			require.NoError(t, err)
 			_, err = c.Attach(t.Context(), second.Image, signatures, registry.Attachment{Content: []byte("b")})
 			assert.True(t, registry.IsImmutable(err), "nodes would not find another tag: %v", err)
+			tag := strings.Replace(second.Digest.String(), ":", "-", 1) + ".sig"
+			require.ErrorContains(t, err, `nodes look for signatures under the tag "`+tag+`" alone, which has one by another key`)
+			require.ErrorContains(t, err, tag+`": the tag stands for another image, and the registry's tags are immutable`)
+			require.ErrorContains(t, err, "except it from that rule of the registry")
 		})
+	}
+}
+
+// TestImagesWithImmutableTagsMayStay where the registry deletes none of them.
+func TestImagesWithImmutableTagsMayStay(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range registrytest.Immutables {
+		server := registrytest.New(t, nil)
+		server.FixTags(refusal)
+		image := push(t, server.Host+"/os", shape{}.make(t))
+		require.NoError(t, client(t).Tag(t.Context(), image, "1"))
+		deletion, err := client(t).DeleteManifest(t.Context(), image)
+		require.NoError(t, err, name)
+		if !refusal.Keeps {
+			assert.Equal(t, registry.Deleted, deletion.Outcome, name)
+			continue
+		}
+		assert.Equal(t, registry.Unsupported, deletion.Outcome, name)
+		assert.Contains(t, deletion.Detail, "immutable", name)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/failure"
 	"github.com/layerwright/layerwright/internal/registry/wire"
@@ -121,6 +122,19 @@ func (c *Client) Exists(ctx context.Context, repository, tag string) (v1.Hash, b
 		return v1.Hash{}, false, nil
 	}
 	return resolved.Digest, err == nil, err
+}
+
+// Newest finds the digest of what was pushed last under a tag or, where the registry's tags are
+// immutable, under the ones that follow it.
+func (c *Client) Newest(ctx context.Context, repository, tag string) (newest v1.Hash, found bool, err error) {
+	for number := 1; number <= names.MaxTags; number++ {
+		digest, is, err := c.Exists(ctx, repository, names.NextTag(tag, number))
+		if err != nil || !is {
+			return newest, found, err
+		}
+		newest, found = digest, true
+	}
+	return newest, found, nil
 }
 
 // Image opens the image of a platform: manifest and config are read, layers only when someone reads

@@ -7,12 +7,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
 
 // CanPush finds out whether the credentials may write to a repository, by beginning an upload and
@@ -112,4 +116,23 @@ func (c *Client) Tag(ctx context.Context, image, tag string) error {
 		return c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
 	return c.writing("tagging image", to, to.Context()).Fail(remote.Tag(to, desc, c.options(ctx, to.Context())...))
+}
+
+// TagNewest gives an image the tag under which Newest finds it. Where the registry's tags are
+// immutable, that is the next one.
+func (c *Client) TagNewest(ctx context.Context, image, tag string) error {
+	for number := 1; ; number++ {
+		err := c.Tag(ctx, image, names.NextTag(tag, number))
+		if failure.IsImmutable(err) && number < names.MaxTags {
+			continue
+		}
+		if err != nil || number == names.MaxTags {
+			return err
+		}
+		repository, _, _ := strings.Cut(image, "@")
+		// The tags may have been immutable once.
+		if _, found, err := c.Exists(ctx, repository, names.NextTag(tag, number+1)); !found {
+			return err
+		}
+	}
 }

@@ -16,10 +16,12 @@ import (
 	v2 "github.com/docker/distribution/registry/api/v2"
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/signature"
+	"go.podman.io/image/v5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/internal/names"
 )
 
 // answer is what a registry's refusal means.
@@ -32,6 +34,7 @@ const (
 	missing
 	denied
 	refused
+	immutable
 )
 
 // codes are the registry's own words (OCI distribution specification, "Error Codes").
@@ -66,12 +69,15 @@ var statusInText = regexp.MustCompile(`StatusCode: (\d{3})`)
 
 // answerOf finds what a registry said in an error of containers/image.
 func answerOf(err error) answer {
+	err = unwrapped(err)
 	var status docker.UnexpectedHTTPStatusError
 	var code errcode.ErrorCoder // an error with a message of the registry's, or the bare code
 	var unauthorized docker.ErrUnauthorizedForCredentials
 	switch {
 	case errors.As(err, &unauthorized):
 		return denied
+	case IsImmutable(err):
+		return immutable
 	case errors.As(err, &code):
 		return codes[code.ErrorCode()]
 	case errors.As(err, &status):
@@ -82,6 +88,33 @@ func answerOf(err error) answer {
 		return statuses[number]
 	}
 	return failing
+}
+
+// unwrapped is what a registry said of a manifest, which containers/image hides from errors.As.
+func unwrapped(err error) error {
+	var rejected types.ManifestTypeRejectedError
+	if errors.As(err, &rejected) {
+		return rejected.Err
+	}
+	return err
+}
+
+// IsImmutable reports whether a registry refuses to move a tag. No code of the specification says
+// so; all say it in words.
+func IsImmutable(err error) bool {
+	var said errcode.Error
+	return errors.As(unwrapped(err), &said) && said.Code != errcode.ErrorCodeDenied && said.Code != errcode.ErrorCodeUnauthorized &&
+		strings.Contains(strings.ToLower(said.Message), "immutable")
+}
+
+// Targets are the names under which an image may be pushed: each after the first is for where
+// IsImmutable says that the one before can't be moved.
+func Targets(target string) []string {
+	targets := make([]string, names.MaxTags)
+	for i := range targets {
+		targets[i] = names.NextTag(target, i+1)
+	}
+	return targets
 }
 
 // Texts of containers/image for which it has no type.
@@ -115,7 +148,7 @@ func Pull(what string, err error) error {
 		return admin("it does not exist", "check the name, or push it again")
 	case denied:
 		return admin("the registry denies read access", "check the pull secret, which spec.baseImagePullSecret names")
-	case refused:
+	case refused, immutable:
 		return admin("the registry can't serve it", "check its name, and that it is an image")
 	case failing:
 	}
@@ -145,6 +178,8 @@ func Push(what string, err error) error {
 		return admin("the registry denies write access", "check the push secret")
 	case refused:
 		return admin("the registry does not take it", "check the limits of the registry, and of the proxy before it")
+	case immutable:
+		return admin("the tag stands for another image, and the registry's tags are immutable", "except it from that rule of the registry")
 	case failing:
 	}
 	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -67,24 +68,27 @@ func (s *Server) Answer(answer func(http.ResponseWriter, *http.Request) bool) {
 
 // Immutables are how registries say that a tag may not be moved, by their names.
 var Immutables = map[string]Refusal{
-	"ECR":    {http.StatusBadRequest, `{"errors":[{"code":"TAG_INVALID","message":"The image tag 'x' already exists in the 'os' repository and cannot be overwritten because the tag is immutable."}]}`},
-	"Harbor": {http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'os:x' configured as immutable."}]}`},
-	"Quay":   {http.StatusConflict, `{"errors":[{"code":"TAG_IMMUTABLE","message":"tag is immutable","detail":{}}]}`},
+	"ECR":    {http.StatusBadRequest, `{"errors":[{"code":"TAG_INVALID","message":"The image tag 'x' already exists in the 'os' repository and cannot be overwritten because the tag is immutable."}]}`, false},
+	"Harbor": {http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'os:x' configured as immutable."}]}`, true},
+	"Quay":   {http.StatusConflict, `{"errors":[{"code":"TAG_IMMUTABLE","message":"tag is immutable","detail":{}}]}`, true},
 }
 
 // Refusal is an answer.
 type Refusal struct {
 	Status int
 	Body   string
+	// Keeps says that images with such tags can't be deleted either.
+	Keeps bool
 }
 
 // FixTags has the registry refuse to move a tag from now on. One that it does not know of yet is
-// fixed when it is pushed next.
+// fixed when it is pushed next, and one whose image is deleted is free.
 func (s *Server) FixTags(refusal Refusal) {
-	fixed := map[string][32]byte{}
+	fixed := map[string]string{}
 	s.Answer(func(w http.ResponseWriter, r *http.Request) bool {
 		_, tag, isManifest := strings.Cut(r.URL.Path, "/manifests/")
-		if r.Method != http.MethodPut || !isManifest || strings.Contains(tag, ":") {
+		digest, isDigest := strings.CutPrefix(tag, "sha256:")
+		if !isManifest || r.Method != http.MethodDelete && (r.Method != http.MethodPut || isDigest) {
 			return false
 		}
 		body, err := io.ReadAll(r.Body)
@@ -94,15 +98,22 @@ func (s *Server) FixTags(refusal Refusal) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		is := sha256.Sum256(body)
-		if was, has := fixed[r.URL.Path]; has && was != is {
+		refused := false
+		if r.Method == http.MethodPut {
+			is := fmt.Sprintf("%x", sha256.Sum256(body))
+			was, has := fixed[r.URL.Path]
+			if refused = has && was != is; !refused {
+				fixed[r.URL.Path] = is
+			}
+		} else if refused = refusal.Keeps && slices.Contains(slices.Collect(maps.Values(fixed)), digest); !refused {
+			maps.DeleteFunc(fixed, func(_, is string) bool { return is == digest })
+		}
+		if refused {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(refusal.Status)
 			_, _ = io.WriteString(w, refusal.Body)
-			return true
 		}
-		fixed[r.URL.Path] = is
-		return false
+		return refused
 	})
 }
 
