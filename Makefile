@@ -75,6 +75,10 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run='Anywhere|Large' $$sampled; \
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
 
+.PHONY: cases
+cases: ## Try the cases of a folder that need no cluster: make cases CASES=FOLDER
+	@go test ./cmd/layerwright -count=1 -run='^TestCases$$' -v -args -cases '$(abspath $(CASES))' | grep -E '_test\.go|^(ok|FAIL)'
+
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
