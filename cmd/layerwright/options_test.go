@@ -2,6 +2,7 @@ package main
 
 import (
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
 )
@@ -279,4 +281,19 @@ func TestBuildsUseTheControllersProxies(t *testing.T) {
 	environment := map[string]string{"HTTPS_PROXY": "http://upper", "https_proxy": "http://lower", "no_proxy": "cluster.local"}
 	assert.Equal(t, map[string]string{"HTTPS_PROXY": "http://upper", "NO_PROXY": "cluster.local"},
 		proxy(func(name string) string { return environment[name] }))
+}
+
+// TestStreamsWithoutAPullSecret says which flag would name one.
+func TestStreamsWithoutAPullSecret(t *testing.T) {
+	t.Parallel()
+	server := registrytest.New(t, nil)
+	server.Answer(func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	options := defaultControllerOptions()
+	options.namespace, options.plainHTTPRegistries = "layerwright", []string{server.Host}
+	_, err := options.streams().Connect(nil).Resolve(t.Context(), server.Host+"/release:1")
+	require.ErrorContains(t, err, `no secret with credentials for "`+server.Host+`" is named: name one in --stream-pull-secret (there is no secret "layerwright/global-pull-secret-copy")`)
 }

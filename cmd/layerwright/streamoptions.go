@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/layerwright/layerwright/internal/command"
+	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/streams"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
@@ -23,6 +25,9 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		PullSecret:     o.pullSecret(),
 		Distribution:   distributionOf(o.osDistribution),
 		Connect: func(keychain authn.Keychain, table mirrors.Table) source.Registry {
+			if keychain == nil {
+				keychain = registry.NoSecret(fmt.Sprintf("--stream-pull-secret (there is no secret %q)", o.pullSecret()))
+			}
 			return o.registryClient(keychain, transport).Through(table)
 		},
 		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval, InWork: o.inWork}),

@@ -157,6 +157,23 @@ func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error)
 	}, selected)
 }
 
+// parsed are the MachineConfigs of these names, in their order. One that can't be parsed was refused
+// before.
+func (c *Cluster) parsed(names []string) []*machineconfigs.Config {
+	var out []*machineconfigs.Config
+	for _, name := range names {
+		for _, config := range c.MachineConfigs {
+			if config.Name != name {
+				continue
+			}
+			if parsed, err := machineconfigs.Parse(config); err == nil {
+				out = append(out, parsed)
+			}
+		}
+	}
+	return out
+}
+
 // rendered is the MachineConfig that spec.configuration of a pool names; nil if it is in no file.
 func (c *Cluster) rendered(pool *mcfgv1.MachineConfigPool) *mcfgv1.MachineConfig {
 	for _, config := range c.MachineConfigs {

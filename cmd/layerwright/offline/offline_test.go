@@ -404,7 +404,7 @@ func TestRenderErrors(t *testing.T) {
 		},
 		"an owner that the base lacks": {
 			objects:    []string{strings.Replace(chrony, "name: chrony}", "name: ntp}", 1), stream},
-			want:       []string{"/etc/chrony.conf", "ntp"},
+			want:       []string{`MachineConfig "50-chrony": spec.config.storage.files`, "/etc/chrony.conf", "ntp"},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 		},
 		"an extension that no one knows": {

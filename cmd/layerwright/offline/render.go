@@ -90,13 +90,16 @@ func Render(ctx context.Context, options Options) (*Result, error) {
 	}
 	described, err := description.Describe(request)
 	if err != nil {
-		return nil, err
+		return nil, layer.InSources(err, r.Cluster.parsed(rendered.Sources))
 	}
 	result := &Result{
 		Pool: r.Pool, Rendered: rendered, Description: described,
 		Base: request.Base, Extensions: request.Extensions, Unused: r.unused(request.Sources, described),
 	}
-	return result, r.addPlatforms(ctx, base, result)
+	if err := r.addPlatforms(ctx, base, result); err != nil {
+		return nil, layer.InSources(err, r.Cluster.parsed(rendered.Sources))
+	}
+	return result, nil
 }
 
 // base finds the base image: what the caller names, else the MachineOSConfig, else the

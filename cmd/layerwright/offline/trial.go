@@ -14,6 +14,7 @@ import (
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/streams/compare"
 	"github.com/layerwright/layerwright/trials/trial"
 )
@@ -75,7 +76,9 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 			return nil, fmt.Errorf("resolving the extensions image %q: %w", then.Config.ExtensionsImage, err)
 		}
 	}
-	request.After, request.Problem = r.inputs(then.Config, sources, to, thenExtensions)
+	if request.After, request.Problem = r.inputs(then.Config, sources, to, thenExtensions); request.Problem != nil {
+		request.Problem = layer.InSources(request.Problem, r.Cluster.parsed(then.Rendered.Sources))
+	}
 	report, err := trial.Examine(ctx, images, request)
 	if report != nil {
 		report.NotBuilt = notBuilt
