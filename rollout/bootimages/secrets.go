@@ -15,6 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// maxWatched is how many secrets are watched at once: each is a connection's stream. Resources
+// whose secret is another one are looked at again with all others, after recheck.
+const maxWatched = 32
+
 // watcher watches objects past the cache, which has no secrets.
 type watcher interface {
 	Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error)
@@ -49,12 +53,16 @@ func (u *updater) awaitSecrets(ctx context.Context, s *scope) {
 }
 
 // await calls changed with the resources that wait for a secret when it changes, or is made. It
-// calls it also when the watch begins, so that nothing is missed before.
+// calls it also when the watch begins, so that nothing is missed before. It does nothing while
+// there are maxWatched others.
 func (w *secrets) await(ctx context.Context, key types.NamespacedName, of id, changed func(ctx context.Context, isNew bool, all []id)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if all := w.waiting[key]; all != nil {
 		all[of] = true
+		return
+	}
+	if len(w.waiting) >= maxWatched {
 		return
 	}
 	w.waiting[key] = map[id]bool{of: true}

@@ -2,6 +2,7 @@ package bootimages
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -113,4 +116,27 @@ type refused struct{}
 
 func (refused) Import(context.Context, string, plan.Spec, plan.Image) error {
 	return fault.NewTerminal("CredentialsUnreadable", nil)
+}
+
+// TestWatchesOfSecretsHaveABound has more secrets than are watched.
+func TestWatchesOfSecretsHaveABound(t *testing.T) {
+	t.Parallel()
+	l := &listener{watch.NewRaceFreeFake(), make(chan string, 3*maxWatched)}
+	w := &secrets{watcher: l, clock: clocktesting.NewFakePassiveClock(t0), waiting: map[types.NamespacedName]map[id]bool{}}
+	called := make(chan []id, maxWatched)
+	named := func(name string) id { return id{NamespacedName: types.NamespacedName{Namespace: machines, Name: name}} }
+	changed := func(_ context.Context, _ bool, all []id) { called <- all }
+	for i := range 2 * maxWatched {
+		w.await(t.Context(), types.NamespacedName{Namespace: machines, Name: fmt.Sprint("secret-", i)}, named(fmt.Sprint(i)), changed)
+	}
+	for range maxWatched {
+		<-l.began
+	}
+	w.await(t.Context(), types.NamespacedName{Namespace: machines, Name: "secret-0"}, named("another"), changed)
+	w.mu.Lock()
+	assert.Len(t, w.waiting, maxWatched)
+	assert.Len(t, w.waiting[types.NamespacedName{Namespace: machines, Name: "secret-0"}], 2, "who waits for one that is watched waits with others")
+	w.mu.Unlock()
+	assert.Empty(t, l.began)
+	l.Stop() // all watches end
 }
