@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/internal/registry/mirrors"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
@@ -294,6 +295,6 @@ func TestStreamsWithoutAPullSecret(t *testing.T) {
 	})
 	options := defaultControllerOptions()
 	options.namespace, options.plainHTTPRegistries = "layerwright", []string{server.Host}
-	_, err := options.streams().Connect(nil).Resolve(t.Context(), server.Host+"/release:1")
+	_, err := options.streams().Connect(nil, mirrors.Table{}).Resolve(t.Context(), server.Host+"/release:1")
 	require.ErrorContains(t, err, `no secret with credentials for "`+server.Host+`" is named: name one in --stream-pull-secret (there is no secret "layerwright/global-pull-secret-copy")`)
 }
