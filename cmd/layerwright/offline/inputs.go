@@ -157,8 +157,8 @@ func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error)
 	}, selected)
 }
 
-// parsed are the MachineConfigs of these names, in their order. One that can't be parsed was refused
-// before.
+// parsed are the MachineConfigs of these names, in their order. One that can't be parsed was
+// refused before.
 func (c *Cluster) parsed(names []string) []*machineconfigs.Config {
 	var out []*machineconfigs.Config
 	for _, name := range names {
