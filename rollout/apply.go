@@ -159,7 +159,7 @@ func change(n *corev1.Node, m plan.Move, times rolloutTimes) {
 		set(mcfgv1.AnnotationLiveOnly, "")
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
-		setFailed(set, m.Failed, m.Reason)
+		setFailed(set, m.Failed, m.ShortReason())
 	case plan.Repeat:
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
@@ -177,7 +177,7 @@ func liveOnly(m plan.Move) string {
 func setFailed(set func(key, value string), t nodes.Target, reason string) {
 	set(mcfgv1.AnnotationFailedConfig, t.Config)
 	set(mcfgv1.AnnotationFailedImage, t.Image)
-	set(mcfgv1.AnnotationFailedReason, plan.Shorten(reason, maxReason))
+	set(mcfgv1.AnnotationFailedReason, reason)
 }
 
 // syncMachineConfigNode updates the MachineConfigNode of a node, nil where there is none, to what

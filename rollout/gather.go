@@ -285,7 +285,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 		ctrl.LoggerFrom(ctx).Error(problem, "Comparing versions of objects")
 	}
 	for name, n := range s.nodes {
-		s.members = append(s.members, observe(n, s.reports[name]))
+		s.members = append(s.members, plan.Observe(n, s.reports[name]))
 	}
 	return nil
 }

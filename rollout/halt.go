@@ -23,9 +23,8 @@ import (
 
 const (
 	typeRolloutDegraded = string(mcfgv1.PoolRolloutDegraded)
-	// Limits of the API for a quarantine.
+	// maxQuarantined is the limit of the API for the nodes of a quarantine.
 	maxQuarantined = 100
-	maxEvidence    = 4096
 )
 
 // quarantine keeps the image of a halted rollout from all further nodes, until the rollout is
@@ -39,7 +38,7 @@ func (r *Reconciler) quarantine(ctx context.Context, s *scope) error {
 	after := image.DeepCopy()
 	failed := s.plan.FailedNodes
 	after.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{
-		Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: plan.Shorten(s.plan.Halt, maxEvidence),
+		Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: s.plan.Evidence(),
 		Since: status.Second(r.clock.Now()), Nodes: failed[:min(len(failed), maxQuarantined)],
 	}
 	if s.ranBefore(failed) {
@@ -99,7 +98,7 @@ func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 
 // clearFailedTarget removes the record that a node failed with a target.
 func (r *Reconciler) clearFailedTarget(ctx context.Context, n *corev1.Node, t nodes.Target) error {
-	if t.Config == "" || observe(n, nil).FailedTarget != t {
+	if t.Config == "" || plan.Observe(n, nil).FailedTarget != t {
 		return nil
 	}
 	after := n.DeepCopy()

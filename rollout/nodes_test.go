@@ -19,6 +19,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 // TestNodeClocksDoNotDecideHealth is about nodes whose clocks are wrong, and about changes
@@ -145,7 +146,7 @@ func TestNodeMessagesAreCut(t *testing.T) {
 		newNode("a", nodestest.InState(mcfgv1.NodeStateDegraded, "\x1b[2J"+strings.Repeat("x", 200<<10)), func(n *corev1.Node) {
 			n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
 		}))
-	require.Less(t, len(observe(w.node("a"), nil).Reason), 1025)
+	require.Less(t, len(plan.Observe(w.node("a"), nil).Reason), 1025)
 	w.reconcile()
 	s := w.pool().Status
 	for _, text := range append(append(s.Rollout.WaitingFor, s.Rollout.Summary, w.node("a").Annotations[mcfgv1.AnnotationFailedReason]), w.told()...) {
@@ -177,7 +178,7 @@ func TestStepThatFailsIsObserved(t *testing.T) {
 			t.Parallel()
 			report := &mcfgv1.MachineConfigNode{}
 			report.Status.Conditions = tt.conditions
-			require.Equal(t, tt.want, observe(newNode("a"), report).StepError)
+			require.Equal(t, tt.want, plan.Observe(newNode("a"), report).StepError)
 		})
 	}
 }

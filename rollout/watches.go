@@ -172,7 +172,7 @@ func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isNode := e.ObjectOld.(*corev1.Node)
 		after, isNodeToo := e.ObjectNew.(*corev1.Node)
-		return !isNode || !isNodeToo || differs(observe(before, nil), observe(after, nil)) ||
+		return !isNode || !isNodeToo || differs(plan.Observe(before, nil), plan.Observe(after, nil)) ||
 			!reflect.DeepEqual(withoutHeartbeats(before), withoutHeartbeats(after))
 	}}
 }
@@ -186,8 +186,8 @@ func reportChanged() predicate.Predicate {
 			return true
 		}
 		var was, is plan.Node
-		observeReport(&was, before)
-		observeReport(&is, after)
+		plan.ObserveReport(&was, before)
+		plan.ObserveReport(&is, after)
 		return differs(was, is)
 	}}
 }

@@ -55,8 +55,23 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("apiary", own("internal/names")),
 			},
 		},
+		"view": {
+			rule: "view imports api, nodes and what is pure of rollouts",
+			bad: []Package{
+				importing("view", own("rollout")),
+				importing("view", own("rollout/drain")),
+				importing("view", own("internal/status")),
+				importing("view", own("builder/plan")),
+				{Path: own("view"), ClockUses: []string{"tree.go:12: time.Now"}},
+			},
+			good: []Package{
+				importing("view", own("api/operator/v1")),
+				importing("view", own("rollout/plan")),
+				importing("view", own("rollout/words")),
+			},
+		},
 		"pure": {
-			rule: "pure packages import api, nodes and the index of an OS image only",
+			rule: "pure packages import api, nodes, words and the index of an OS image only",
 			bad: []Package{
 				importing("machineconfigs", own("internal/fault")),
 				importing("machineconfigs", own("streams")),

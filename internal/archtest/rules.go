@@ -41,6 +41,7 @@ var (
 		"./builder/plan/...",
 		"./builder/backend/...",
 		"./rollout/plan/...",
+		"./rollout/words/...",
 		"./rollout/disruption/...",
 		"./rollout/bootimages/plan/...",
 	}
@@ -87,13 +88,22 @@ func folderRules() []Rule {
 			AllowOwn: []string{},
 		},
 		{
-			Name:     "pure packages import api, nodes and the index of an OS image only",
+			Name:     "pure packages import api, nodes, words and the index of an OS image only",
 			Reason:   "a decision that depends on its arguments alone can be tested by a table, replayed and simulated",
 			From:     pure,
 			Except:   impure,
-			AllowOwn: slices.Concat(api, []string{"./nodes/...", "./osimage/osindex/..."}),
+			AllowOwn: slices.Concat(api, []string{"./nodes/...", "./rollout/words/...", "./osimage/osindex/..."}),
 			Deny:     outside,
 			NoClock:  true,
+		},
+		{
+			Name:       "view imports api, nodes and what is pure of rollouts",
+			Reason:     "it shows what objects say, on laptops and in web pages: it asks no cluster, and is told the time",
+			From:       []string{"./view/..."},
+			AllowOwn:   slices.Concat(api, []string{"./nodes/...", "./rollout/plan/...", "./rollout/words/..."}),
+			Deny:       slices.Concat([]string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}, heavy),
+			WholeGraph: true,
+			NoClock:    true,
 		},
 		{
 			Name:     "backends import builder/backend and pure packages",
@@ -151,7 +161,7 @@ func folderRules() []Rule {
 			From:   []string{"./internal/..."},
 			Deny: []string{
 				"./machineconfigs/...", "./nodes/...", "./osimage/...", "./containerfiles/...", "./streams/...",
-				"./pools/...", "./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...",
+				"./pools/...", "./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...", "./view/...",
 			},
 		},
 	}

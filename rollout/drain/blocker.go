@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // Blocker is what keeps one pod on a node that is being drained.
@@ -26,7 +28,7 @@ type Blocker struct {
 
 // String is the sentence for people: pod ns/x blocked by budget y since 2026-11-23T19:00:00Z.
 func (b Blocker) String() string {
-	return fmt.Sprintf("pod %s blocked by %s since %s", b.Pod, b.By, b.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("pod %s"+words.BlockedBy+"%s since %s", b.Pod, b.By, b.Since.UTC().Format(time.RFC3339))
 }
 
 // maxNamed is how many things of a kind a message names; who has removed these sees the next ones.
@@ -71,7 +73,7 @@ func byBudgets(names []string) string {
 	case 0:
 		return "a budget"
 	case 1:
-		return "budget " + names[0]
+		return words.ByBudget + names[0]
 	default:
 		return fmt.Sprintf("budgets %s (the API server evicts no pod that several budgets select: change their selectors)", strings.Join(names, ", "))
 	}

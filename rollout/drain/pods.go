@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // fate is what a drain does with a pod.
@@ -69,7 +71,7 @@ func describeEnding(pods []*corev1.Pod) string {
 	})
 	texts := make([]string, 0, maxEnding+1)
 	for _, pod := range sorted[:min(len(sorted), maxEnding)] {
-		text := fmt.Sprintf("pod %s/%s has until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
+		text := fmt.Sprintf("pod %s/%s"+words.EndsUntil+"%s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
 		if len(pod.Finalizers) > 0 {
 			text += " (finalizers " + strings.Join(pod.Finalizers, ", ") + ")"
 		}
@@ -85,7 +87,7 @@ func describeEnding(pods []*corev1.Pod) string {
 func describeKubelet(n *corev1.Node) string {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return fmt.Sprintf("the node is not Ready since %s: its pods end when its kubelet answers again", c.LastTransitionTime.UTC().Format(time.RFC3339))
+			return fmt.Sprintf(words.KubeletAway+"%s: its pods end when its kubelet answers again", c.LastTransitionTime.UTC().Format(time.RFC3339))
 		}
 	}
 	return ""

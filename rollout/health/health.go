@@ -20,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 const (
@@ -183,7 +184,7 @@ func (c *Checks) Of(ctx context.Context, n *corev1.Node, read Reader, begin Begi
 		}
 		if reading.Result != nil {
 			results[i] = *reading.Result
-			results[i].Name, results[i].Timeout, results[i].Value = one.name, one.timeout, plan.Shorten(reading.Result.Value, maxValue)
+			results[i].Name, results[i].Timeout, results[i].Value = one.name, one.timeout, words.Shorten(reading.Result.Value, maxValue)
 			continue
 		}
 		version := n.ResourceVersion + " " + reading.Version
@@ -250,7 +251,7 @@ func (c *check) on(ctx context.Context, node func() any, reading *Reading, befor
 	if err != nil {
 		r.Value = err.Error()
 	}
-	if r.Value = plan.Shorten(fault.Clean(r.Value), maxValue); !r.Holds && !r.Broken {
+	if r.Value = words.Shorten(fault.Clean(r.Value), maxValue); !r.Holds && !r.Broken {
 		r.Since = now
 		if !before.Since.IsZero() {
 			r.Since = before.Since
@@ -265,7 +266,7 @@ func inWords(v ref.Val) string {
 	case nil:
 		return "nothing"
 	case celtypes.String:
-		return plan.Shorten(string(v), maxValue)
+		return words.Shorten(string(v), maxValue)
 	case celtypes.Int, celtypes.Uint, celtypes.Double, celtypes.Null:
 		return fmt.Sprint(v.Value())
 	default:

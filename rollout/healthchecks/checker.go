@@ -27,6 +27,7 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/watched"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // rereadInterval is the time until what checks read is looked for again where it can't be read:
@@ -246,7 +247,7 @@ func (c *Checker) findUnread(p *Scope, of *compiled, f *Findings) {
 			err = c.read(p.Pool.Name, of, i, &plan.Node{}).Err
 		}
 		if err != nil {
-			f.Unread = fmt.Sprintf("waits for health check %s: %s", of.spec[i].Name, err)
+			f.Unread = fmt.Sprintf(words.WaitsForHealthCheck+"%s: %s", of.spec[i].Name, err)
 			f.wake(rereadInterval)
 			return
 		}

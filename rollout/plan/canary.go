@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // defaultSoakTime is how long canaries have to stay healthy (RolloutCanary).
@@ -82,7 +83,7 @@ func (d *decision) soak() string {
 		return ""
 	}
 	if len(d.first) == 0 {
-		return "waits for canaries: spec.rollout.canary.nodeSelector matches no node of the pool"
+		return words.NoCanaries + "spec.rollout.canary.nodeSelector matches no node of the pool"
 	}
 	if !d.SoakEnd.IsZero() && !d.Now.Before(d.SoakEnd) {
 		d.plan.SoakEnd = d.SoakEnd
@@ -94,7 +95,7 @@ func (d *decision) soak() string {
 			continue
 		}
 		if v := d.verdicts[i]; !n.IsAt(d.Target) || v.failed != "" || v.pending != "" {
-			waits = "waits for the canaries: " + list(d.first)
+			waits = words.WaitsForCanaries + ": " + words.List(d.first)
 		}
 		if n.FailedTarget == d.Target { // the others would wait for ever, and no one be told
 			d.lost = "canary " + n.Name + " failed: "
@@ -112,7 +113,7 @@ func (d *decision) soak() string {
 		return ""
 	}
 	d.wake(d.plan.SoakEnd)
-	return fmt.Sprintf("waits for the canaries to stay healthy until %s", d.plan.SoakEnd.UTC().Format(time.RFC3339))
+	return words.WaitsForCanaries + " to stay healthy until " + d.plan.SoakEnd.UTC().Format(time.RFC3339)
 }
 
 // threshold is how many failed nodes stop the rollout (RolloutSpec.HaltThreshold). Where the pool
@@ -187,7 +188,7 @@ func (d *decision) batches() []string {
 		var members []int
 		var err error
 		if members, left, err = d.take(left, b); err != nil {
-			wait = fmt.Sprintf("waits for batch %s: nodeSelector: %s", b.Name, err)
+			wait = fmt.Sprintf(words.WaitsForBatch+"%s: nodeSelector: %s", b.Name, err)
 			break
 		}
 		for _, m := range members {
@@ -243,7 +244,7 @@ func (d *decision) unfinished(b *mcfgv1.RolloutBatch, members []int) string {
 	if len(members)-failed < needed {
 		d.lost = fmt.Sprintf("batch %s can't have %d healthy nodes any more: ", b.Name, needed)
 	}
-	return fmt.Sprintf("waits for batch %s: %d of %d nodes are healthy, and %d have to be", b.Name, healthy, len(members), needed)
+	return fmt.Sprintf(words.WaitsForBatch+"%s: %d of %d nodes are healthy, and %d have to be", b.Name, healthy, len(members), needed)
 }
 
 // scaled is how many of a total a number or percentage says: at least 1 where there is one, and all

@@ -8,6 +8,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // Decide says which nodes move now. Nodes are asked to stage first, at most as many at once as the
@@ -61,7 +62,7 @@ func newDecision(in *Input) *decision {
 	d.most = d.threshold()
 	d.plan.Halt = d.halt()
 	d.plan.Halted = d.plan.Halt != "" || d.Quarantined
-	d.halted = isHalted + d.plan.Halt
+	d.halted = words.Halted + d.plan.Halt
 	d.unprovenRoom = d.most - d.plan.Failed - unproven
 	return d
 }
@@ -148,9 +149,9 @@ func (d *decision) node(i int) {
 		d.plan.Updated++
 		d.unstage(n)
 	case !n.HasAgent():
-		d.hold(n, "no node agent has reported from it")
+		d.hold(n, words.NoAgent)
 	case n.Deleting:
-		d.hold(n, "the node is being deleted")
+		d.hold(n, words.Deleting)
 	case n.IsOnItsWay(d.Target) && n.waitsForTurn():
 		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
@@ -172,9 +173,9 @@ func (d *decision) behind(i int) {
 	}
 	switch {
 	case d.Pool.Spec.Paused:
-		d.hold(n, "the pool is paused")
+		d.hold(n, words.Paused)
 	case v.failed != "":
-		d.hold(n, d.goneBack(n, v.failed))
+		d.hold(n, n.goneBack(v.failed))
 	case d.plan.Halt != "":
 		d.hold(n, d.halted)
 	case d.Hold != "":
@@ -182,9 +183,9 @@ func (d *decision) behind(i int) {
 	case n.IsDegraded() && n.IsMoving():
 		d.retry(n)
 	case n.IsMoving() && !n.waitsForTurn() || n.IsAtWork():
-		d.hold(n, "finishes the change to "+describe(n.target())+" first")
+		d.hold(n, n.finishesFirst())
 	case !n.IsHealthy():
-		d.hold(n, n.unhealthy()+", and is not moved")
+		d.hold(n, n.isLeft())
 	default:
 		d.candidate(n, d.waits[i])
 	}
@@ -209,13 +210,13 @@ func (d *decision) failed(n *Node, reason string) {
 	}
 	switch {
 	case !d.Pool.Spec.RollsBack():
-		d.hold(n, "its update failed, and automaticRollback is Disabled: "+reason)
+		d.hold(n, words.UpdateFailed+", and automaticRollback is Disabled: "+reason)
 	case d.Pool.Spec.Paused:
-		d.hold(n, "its update failed, and the pool is paused: "+reason)
+		d.hold(n, words.UpdateFailed+", and the pool is paused: "+reason)
 	case back.Config == "" || back == d.Target:
-		d.hold(n, "its update failed: "+reason)
+		d.hold(n, words.UpdateFailed+": "+reason)
 	case n.Deleting:
-		d.hold(n, "the node is being deleted")
+		d.hold(n, words.Deleting)
 	case d.canGo(n, reason):
 		d.plan.RolledBack++
 		d.move(Move{Node: n.Name, Action: Rollback, Target: back, Failed: d.Target, Reason: reason})
@@ -229,11 +230,11 @@ func (d *decision) canGo(n *Node, reason string) bool {
 		return true
 	}
 	if d.room <= 0 && !n.IsUnavailable() {
-		d.hold(n, "failed, and "+d.noSlot()+": "+reason)
+		d.hold(n, words.Failed+d.noSlot()+": "+reason)
 		return false
 	}
 	if why := d.controlPlaneHold(n); why != "" {
-		d.hold(n, "failed, and can't go back: "+why)
+		d.hold(n, words.Failed+"can't go back: "+why)
 		return false
 	}
 	if !n.IsUnavailable() {
@@ -249,7 +250,7 @@ func (d *decision) controlPlaneHold(n *Node) string {
 		return ""
 	}
 	if other := losesQuorum(d.Etcd, n.Name); other != "" {
-		return "etcd would lose its majority: the member on node " + other + " is not healthy"
+		return words.EtcdMajority + "the member on node " + other + " is not healthy"
 	}
 	if !n.Ready {
 		return ""
@@ -257,21 +258,21 @@ func (d *decision) controlPlaneHold(n *Node) string {
 	for _, other := range d.Nodes {
 		isChanging := other.IsAtWork() || other.IsMoving() && !other.IsDegraded() || other.hasStaleFailure()
 		if other != n && (!other.Ready || isChanging || d.plan.moves(other.Name)) {
-			return "control plane nodes update one at a time, and " + other.Name + " is unavailable or about to update"
+			return words.OneAtATime + other.Name + " is unavailable or about to update"
 		}
 	}
 	return ""
 }
 
 // goneBack says how far a node is that went back because it failed.
-func (d *decision) goneBack(n *Node, failed string) string {
+func (n *Node) goneBack(failed string) string {
 	switch {
 	case n.IsDegraded() && n.Reason != failed:
-		return "could not go back: " + n.Reason
+		return words.StuckBack + n.Reason
 	case n.IsMoving() || n.IsAtWork() || n.IsDegraded(): // its agent has not answered yet
-		return "goes back, because it failed: " + failed
+		return words.GoesBack + failed
 	default:
-		return "went back, because it failed: " + failed
+		return words.WentBack + failed
 	}
 }
 
@@ -324,7 +325,7 @@ func (d *decision) candidate(n *Node, wait string) {
 func (d *decision) goesAway(n *Node) {
 	switch {
 	case d.Pool.Spec.Paused:
-		d.hold(n, "the pool is paused")
+		d.hold(n, words.Paused)
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
@@ -348,7 +349,7 @@ func (d *decision) isUnproven(n *Node) bool {
 	if d.unprovenRoom > 0 || !d.isCareful() || slices.Contains(d.first, n.Name) {
 		return false
 	}
-	d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold allows %d nodes to try at a time", d.most))
+	d.hold(n, fmt.Sprintf(words.WaitsForProof+"haltThreshold allows %d nodes to try at a time", d.most))
 	return true
 }
 
@@ -387,7 +388,7 @@ func (d *decision) move(m Move) {
 }
 
 func (d *decision) hold(n *Node, reason string) {
-	d.plan.Holds = append(d.plan.Holds, Hold{Node: n.Name, Reason: reason})
+	d.plan.Holds = append(d.plan.Holds, words.Hold{Node: n.Name, Reason: reason})
 }
 
 // hasStaleFailure reports whether the node is Degraded because of an earlier target. If its agent

@@ -15,6 +15,7 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // t0 is when the tests take place.
@@ -513,7 +514,7 @@ func TestLongSummaries(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := plan.Plan{Total: 1, Holds: []plan.Hold{{Node: "a", Reason: tt.reason}}}
+			p := plan.Plan{Total: 1, Holds: []words.Hold{{Node: "a", Reason: tt.reason}}}
 			assert.Equal(t, tt.want, p.Summary())
 			assert.LessOrEqual(t, len(p.Summary()), 128)
 		})

@@ -12,6 +12,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // Check is what an image has to pass before a node gets it (seed 004, Pre-Rollout Checks).
@@ -92,7 +93,7 @@ func (v *Verdict) Reason() string {
 	if !v.Refused() {
 		return v.Hold
 	}
-	return "check " + string(v.Failed) + ": " + v.Hold
+	return words.Check + string(v.Failed) + ": " + v.Hold
 }
 
 // Gate judges what the nodes of a pool should have, and whether they may go there.
@@ -131,7 +132,7 @@ func (w *Wanted) newest() Verdict {
 		return held(CheckImage, "there is no MachineOSImage of %s yet", spec.Short())
 	}
 	if image.Configuration() != w.Config.Name {
-		return held(CheckConfiguration, "waits for the image of %s: the newest one is of %s", w.Config.Name, image.Configuration())
+		return held(CheckConfiguration, words.WaitsForImage+"%s: the newest one is of %s", w.Config.Name, image.Configuration())
 	}
 	v := w.judge(image, w.Config.Name)
 	if v.Hold == "" {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // defaultReadyTimeout is how long a node may be without Ready after it has arrived.
@@ -41,7 +42,7 @@ func (d *decision) judge(n *Node) verdict {
 	case n.IsDegraded():
 		return verdict{failed: n.Reason}
 	case !n.Rebooting.IsZero():
-		v := verdict{pending: "is rebooting", until: n.Rebooting.Add(d.rebootTimeout)}
+		v := verdict{pending: words.Rebooting, until: n.Rebooting.Add(d.rebootTimeout)}
 		return d.expire(v, fmt.Sprintf("did not come back within %s of its reboot", d.rebootTimeout))
 	default:
 		return verdict{pending: n.progress()}
@@ -57,7 +58,7 @@ func (d *decision) judgeArrived(n *Node) verdict {
 		return verdict{failed: d.Evidence}
 	}
 	if !n.Ready {
-		v := verdict{pending: "has the image, and is not Ready", until: known(n.Unready, n.Arrived).Add(defaultReadyTimeout)}
+		v := verdict{pending: words.NotReadyYet, until: known(n.Unready, n.Arrived).Add(defaultReadyTimeout)}
 		return d.expire(v, fmt.Sprintf("was not Ready within %s of its update", defaultReadyTimeout))
 	}
 	var first verdict
@@ -76,14 +77,14 @@ func (d *decision) judgeArrived(n *Node) verdict {
 func (d *decision) judgeCheck(n *Node, h *HealthResult) verdict {
 	switch {
 	case h.Broken:
-		return verdict{pending: fmt.Sprintf("can't be judged: health check %s: %s", h.Name, h.Value)}
+		return verdict{pending: fmt.Sprintf(words.NotJudged+"%s: %s", h.Name, h.Value)}
 	case h.Holds:
 		return verdict{}
 	case h.Failed:
 		return verdict{failed: fmt.Sprintf("health check %s failed: %s", h.Name, h.Value)}
 	default:
 		v := verdict{
-			pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value),
+			pending: fmt.Sprintf(words.NotHealthyYet+"%s is %s", h.Name, h.Value),
 			until:   known(h.Since, n.Arrived).Add(h.Timeout),
 		}
 		return d.expire(v, fmt.Sprintf("health check %s did not hold within %s: %s", h.Name, h.Timeout, h.Value))

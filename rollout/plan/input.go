@@ -6,6 +6,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // Node is a node of the pool as a rollout sees it.
@@ -177,14 +178,6 @@ type Move struct {
 	Reason string
 }
 
-// Hold is a node that does not have the target, and is not moved now.
-type Hold struct {
-	// Node is the name of the node.
-	Node string
-	// Reason is why, for people. It reads on after the node's name.
-	Reason string
-}
-
 // Plan is what is done now, and why the rest is not.
 type Plan struct {
 	// Hold is why the target is not known; empty where it is.
@@ -192,7 +185,7 @@ type Plan struct {
 	// Moves are in the order in which they are made.
 	Moves []Move
 	// Holds are in the order in which the nodes will go.
-	Holds []Hold
+	Holds []words.Hold
 	// Updated is the number of nodes that have the target and are healthy, Total that of all.
 	Updated, Total int
 	// Staged is the number of nodes that hold the image and do not run it.

@@ -10,6 +10,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // TestAbsentNodesDoNotBlock has nodes that nothing is heard of where others could go.
@@ -149,8 +150,8 @@ func TestNodeMessagesAreBounded(t *testing.T) {
 
 func TestShortenMakesALine(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "a  [31mred b", plan.Shorten("a\n\x1b[31mred\tb", 100))
-	assert.Equal(t, "é", plan.Shorten("é", 2))
+	assert.Equal(t, "a  [31mred b", words.Shorten("a\n\x1b[31mred\tb", 100))
+	assert.Equal(t, "é", words.Shorten("é", 2))
 }
 
 // TestNodesOfASupersededRolloutAreJudged is about a target that is wanted again.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // settleTime is how long a new configuration waits before a pool goes that other pools go before:
@@ -40,7 +41,7 @@ func After(pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfigPool, rend
 	}
 	for _, name := range names {
 		if why := notDone(byName[name]); why != "" {
-			return Wait{Reason: fmt.Sprintf("waits for pool %s: %s", name, why)}, nil
+			return Wait{Reason: fmt.Sprintf(words.WaitsForPool+"%s: %s", name, why)}, nil
 		}
 	}
 	if until := rendered.Add(settleTime); now.Before(until) {

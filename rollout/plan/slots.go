@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // isOnlyDegraded reports whether the node is degraded and serves pods all the same: an update of it
@@ -61,7 +62,7 @@ func (d *decision) noSlot() string {
 	if d.slotHolders == "" {
 		d.slotHolders = d.holders()
 	}
-	return fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time: %s", maxUnavailable(d.Pool, len(d.Nodes)), d.slotHolders)
+	return fmt.Sprintf(words.WaitsForSlot+"maxUnavailable allows %d unavailable at a time: %s", maxUnavailable(d.Pool, len(d.Nodes)), d.slotHolders)
 }
 
 // holders are the nodes that have slots, first those that may have them until a person acts.
@@ -90,11 +91,11 @@ func (d *decision) holders() string {
 func (n *Node) occupies() string {
 	switch {
 	case n.IsMoving() && !n.IsDegraded() && n.State == mcfgv1.NodeStateRebooting:
-		return "is rebooting"
+		return words.Rebooting
 	case n.IsMoving() && !n.IsDegraded() && n.isDraining():
-		return "is draining"
+		return words.Draining
 	case n.IsMoving() && !n.IsDegraded() || n.IsAtWork():
-		return "is changing"
+		return words.Changing
 	case !n.IsHealthy():
 		return n.unhealthy()
 	case n.IsDegraded():
@@ -111,12 +112,10 @@ func (d *decision) needsStaging(n *Node) bool {
 
 func (d *decision) stage(n *Node) {
 	switch {
-	case n.StageImage == d.Image && n.StageError != "":
-		d.hold(n, "can't stage the image: "+n.StageError)
 	case n.StageImage == d.Image:
-		d.hold(n, "stages the image"+n.unanswered())
+		d.hold(n, n.staging())
 	case d.slots <= 0 && !n.isStaging():
-		d.hold(n, "waits to stage the image: spec.rollout.staging.maxParallel nodes are staging already")
+		d.hold(n, words.WaitsToStage+"spec.rollout.staging.maxParallel nodes are staging already")
 	default:
 		if !n.isStaging() {
 			d.slots--

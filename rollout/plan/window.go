@@ -6,6 +6,7 @@ import (
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
 // day is a calendar day of at most 25 hours, when clocks are put back.
@@ -136,7 +137,7 @@ func (w *window) at(wall time.Time) time.Time {
 // waits is why no node may start to change now, in words.
 func (w *Window) waits() string {
 	if w.Changes.IsZero() {
-		return "waits for a maintenance window, and none can open: " + w.Problem
+		return words.NoWindow + w.Problem
 	}
-	return fmt.Sprintf("waits for maintenance window %s, which opens at %s", w.Name, w.Changes.UTC().Format(time.RFC3339))
+	return fmt.Sprintf(words.WaitsForWindow+"%s, which opens at %s", w.Name, w.Changes.UTC().Format(time.RFC3339))
 }

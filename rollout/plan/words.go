@@ -1,182 +1,101 @@
 package plan
 
 import (
-	"fmt"
-	"regexp"
-	"slices"
 	"strings"
-	"unicode"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
-// Limits of the API for status.rollout.
-const (
-	maxSummary = 128
-	maxWaiting = 16
-	maxLine    = 256
-)
-
-// Summary is the plan in a few words, for status.rollout.summary: "3/9 updated, node-4 is draining:
-// pod db-0 blocked by budget db".
-func (p *Plan) Summary() string {
-	if p.Hold != "" {
-		return Shorten(p.Hold, maxSummary)
-	}
-	if p.Total == 0 {
-		return "the pool has no nodes"
-	}
-	text := fmt.Sprintf("%d/%d updated", p.Updated, p.Total)
-	if p.Halted {
-		text = "halted, " + text
-	}
-	if len(p.Holds) == 0 {
-		return text
-	}
-	h := p.Holds[p.mostTelling()]
-	return fit(text+", "+h.Node, longDigest.ReplaceAllString(h.Reason, "$1"))
-}
-
-// fit puts a reason after what it is about. Where both are too long for a summary, the parts before
-// the cause go.
-func fit(about, reason string) string {
-	const gap = ": ... "
-	if text := about + ": " + reason; len(text) <= maxSummary {
-		return Shorten(text, maxSummary)
-	}
-	rest := reason
-	for {
-		_, cause, hasMore := strings.Cut(rest, ": ")
-		if !hasMore {
-			break
-		}
-		if rest = cause; len(about)+len(gap)+len(rest) <= maxSummary {
-			break
-		}
-	}
-	return Shorten(about+gap+Shorten(rest, max(maxSummary-len(about)-len(gap), maxSummary/2)), maxSummary)
-}
-
-// longDigest finds what would fill a summary with a digest.
-var longDigest = regexp.MustCompile(`(sha256:[0-9a-f]{12})[0-9a-f]{52}`)
-
-// mostTelling is the hold that says most of why the rollout is where it is: the first of a node
-// that is not only waiting for others, or held because others failed.
-func (p *Plan) mostTelling() int {
-	for _, less := range [][]string{{waits, isHalted}, {waits}} {
-		for i, h := range p.Holds {
-			if !slices.ContainsFunc(less, func(start string) bool { return strings.HasPrefix(h.Reason, start) }) {
-				return i
-			}
-		}
-	}
-	return 0
-}
-
-// Reasons that begin so say more about other nodes than about their own.
-const (
-	waits    = "waits "
-	isHalted = "the rollout is halted: "
-)
+// Summary is the plan in a few words, for status.rollout.summary.
+func (p *Plan) Summary() string { return p.progress().Summary() }
 
 // WaitingFor are the lines of status.rollout.waitingFor: each reason with the nodes that it holds.
-func (p *Plan) WaitingFor() []string {
-	if p.Hold != "" {
-		return []string{Shorten(p.Hold, maxLine)}
-	}
-	var reasons []string
-	held := map[string][]string{}
-	for _, h := range p.Holds {
-		if held[h.Reason] == nil {
-			reasons = append(reasons, h.Reason)
-		}
-		held[h.Reason] = append(held[h.Reason], h.Node)
-	}
-	var lines []string
-	for _, reason := range reasons {
-		h := Hold{Node: list(held[reason]), Reason: reason}
-		lines = append(lines, Shorten(h.String(), maxLine))
-	}
-	if more := len(lines) - maxWaiting; more > 0 {
-		lines = append(lines[:maxWaiting-1], fmt.Sprintf("and %d more reasons", more+1))
-	}
-	return lines
+func (p *Plan) WaitingFor() []string { return p.progress().WaitingFor() }
+
+func (p *Plan) progress() *words.Progress {
+	return &words.Progress{Hold: p.Hold, Halted: p.Halted, Updated: p.Updated, Total: p.Total, Holds: p.Holds}
 }
 
-// String is the hold in words.
-func (h Hold) String() string { return h.Node + ": " + h.Reason }
+const (
+	// maxReason is how much of what a node says is read, and of the reason of a failure kept on it,
+	// in bytes.
+	maxReason = 1024
+	// maxEvidence is the limit of the API for the message of a quarantine.
+	maxEvidence = 4096
+)
 
-// list names a few nodes, and says how many more there are.
-func list(names []string) string {
-	const named = 3
-	if more := len(names) - named; more > 0 {
-		return fmt.Sprintf("nodes %s and %d more", strings.Join(names[:named], ", "), more)
+// Evidence is why the rollout is halted, for the quarantine of its image.
+func (p *Plan) Evidence() string { return words.Shorten(p.Halt, maxEvidence) }
+
+// ShortReason is the reason of the move as it is kept on the node.
+func (m Move) ShortReason() string { return words.Shorten(m.Reason, maxReason) }
+
+// OwnReason is why the node does not run the target, as far as Node and MachineConfigNode say it;
+// empty where it does, or waits for others. image is what nodes stage for the target.
+func (n *Node) OwnReason(t nodes.Target, image string) string {
+	switch {
+	case n.FailedTarget == t && t.Config != "" && n.isUntouched(t):
+		return n.goneBack(n.FailedReason)
+	case n.IsAt(t) && !n.Ready:
+		return words.NotReadyYet
+	case n.IsAt(t):
+		return ""
+	case !n.HasAgent():
+		return words.NoAgent
+	case n.Deleting:
+		return words.Deleting
+	case n.IsOnItsWay(t) && !n.waitsForTurn(), n.IsDegraded():
+		return n.progress()
+	case n.IsMoving() && !n.waitsForTurn() || n.IsAtWork():
+		return n.finishesFirst()
+	case !n.IsHealthy():
+		return n.isLeft()
+	case image == "" || n.StageImage != image || n.StagedImage == image:
+		return ""
+	default:
+		return n.staging()
 	}
-	return strings.Join(names, ", ")
 }
 
-// Shorten cuts a text in the middle where it is longer than limit bytes: the beginning says what it
-// is about, and the end names the cause. It becomes one line that a terminal can show: nodes say
-// what they like.
-func Shorten(text string, limit int) string {
-	const gap = " ... "
-	if len(text) > limit {
-		head := (limit - len(gap)) / 3
-		tail := limit - len(gap) - head
-		text = strings.ToValidUTF8(beforeSpace(text[:head]), "") + gap + strings.ToValidUTF8(afterSpace(text[len(text)-tail:]), "")
-	}
-	return strings.Map(printable, text)
-}
+// finishesFirst is about a node that changes to something else.
+func (n *Node) finishesFirst() string { return words.Finishes + describe(n.target()) + " first" }
 
-// longWord is how much of a text is given up at most so that it is not cut within a word.
-const longWord = 24
+// isLeft is about a node that no pods can be scheduled to.
+func (n *Node) isLeft() string { return n.unhealthy() + ", and is not moved" }
 
-func beforeSpace(text string) string {
-	if i := strings.LastIndexByte(text, ' '); i >= 0 && len(text)-i <= longWord {
-		return text[:i]
+// staging is how far a node is with the image that it was asked to stage.
+func (n *Node) staging() string {
+	if n.StageError != "" {
+		return words.StageFailed + n.StageError
 	}
-	return text
-}
-
-func afterSpace(text string) string {
-	if i := strings.IndexByte(text, ' '); i >= 0 && i < longWord {
-		return text[i+1:]
-	}
-	return text
-}
-
-// printable is a character, or a space in place of one that controls a terminal.
-func printable(r rune) rune {
-	if unicode.IsControl(r) {
-		return ' '
-	}
-	return r
+	return words.Stages + n.unanswered()
 }
 
 // progress is how far a node is that has been asked to change to the target.
 func (n *Node) progress() string {
 	switch {
 	case n.hasStaleFailure():
-		return "was told to change, and its agent has not answered yet" + n.unanswered()
+		return words.Told + n.unanswered()
 	case n.IsDegraded() && n.has() == n.target():
-		return "is degraded: " + n.Reason
+		return words.Degraded + n.Reason
 	case n.IsDegraded():
-		return "its update failed: " + n.Reason
+		return words.UpdateFailed + ": " + n.Reason
 	case n.State == mcfgv1.NodeStateRebooting:
-		return "is rebooting" + n.failing()
+		return words.Rebooting + n.failing()
 	case n.isDraining():
 		return n.draining()
 	case !n.Ready:
-		return "is changing, and is not Ready"
+		return words.Changing + ", and is not Ready"
 	default:
-		return "is changing" + n.unanswered() + n.failing()
+		return words.Changing + n.unanswered() + n.failing()
 	}
 }
 
 // draining is how far the drain of the node is. A kubelet that is dead ends no pod.
 func (n *Node) draining() string {
-	text := "is draining"
+	text := words.Draining
 	if !n.Ready {
 		text += ", and is not Ready: look at its kubelet"
 	}
@@ -191,7 +110,7 @@ func (n *Node) unanswered() string {
 	if n.AgentDown == "" {
 		return ""
 	}
-	return ", but its node agent can't answer: " + n.AgentDown
+	return words.Unanswered + n.AgentDown
 }
 
 // failing is why the node does not get further with what it was asked for; empty where it does.
@@ -199,7 +118,7 @@ func (n *Node) failing() string {
 	if n.StepError == "" || n.AgentDown != "" || n.ReportedDesired != n.target() {
 		return ""
 	}
-	return ", and can't go on: " + n.StepError
+	return words.CannotGoOn + n.StepError
 }
 
 func (n *Node) isDraining() bool {
@@ -210,11 +129,11 @@ func (n *Node) isDraining() bool {
 func (n *Node) unhealthy() string {
 	switch {
 	case !n.Ready:
-		return "is not Ready"
+		return words.NotReady
 	case n.DiskPressure:
-		return "is short of disk space"
+		return words.DiskPressure
 	default:
-		return "was cordoned"
+		return words.Cordoned
 	}
 }
 

@@ -1,27 +1,23 @@
-package rollout
+package plan
 
 import (
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/nodes"
-	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/words"
 )
 
-// maxReason is how much of what a node says is read, and of the reason of a failure kept on it, in
-// bytes.
-const maxReason = 1024
-
-// observe takes from a Node and its MachineConfigNode, which may be nil, what a plan follows from.
-func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
+// Observe takes from a Node and its MachineConfigNode, which may be nil, what a plan follows from.
+func Observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) Node {
 	a := n.Annotations
 	staged, stages := a[mcfgv1.AnnotationStagedImage]
-	out := plan.Node{
+	out := Node{
 		Node: nodes.Observe(n), Created: n.CreationTimestamp.Time, Zone: n.Labels[corev1.LabelTopologyZone],
 		Deleting: !n.DeletionTimestamp.IsZero(),
 		Stages:   stages, StageImage: a[mcfgv1.AnnotationStageImage], StagedImage: staged,
@@ -29,14 +25,14 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 		DesiredDrain: a[mcfgv1.AnnotationDesiredDrain], LastAppliedDrain: a[mcfgv1.AnnotationLastAppliedDrain],
 		Previous:     nodes.Target{Config: a[mcfgv1.AnnotationPreviousConfig], Image: a[mcfgv1.AnnotationPreviousImage]},
 		FailedTarget: nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]},
-		FailedReason: plan.Shorten(a[mcfgv1.AnnotationFailedReason], maxReason),
+		FailedReason: words.Shorten(a[mcfgv1.AnnotationFailedReason], maxReason),
 	}
-	out.Reason = plan.Shorten(out.Reason, maxReason)
+	out.Reason = words.Shorten(out.Reason, maxReason)
 	if told, err := time.Parse(time.RFC3339, a[mcfgv1.AnnotationRolloutStarted]); err == nil {
 		out.RolloutStarted = told
 	}
 	if report != nil {
-		observeReport(&out, report)
+		ObserveReport(&out, report)
 	}
 	if out.State != mcfgv1.NodeStateRebooting {
 		out.Rebooting = time.Time{}
@@ -53,29 +49,29 @@ var stepErrors = []struct{ conditionType, reason string }{
 	{mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed},
 }
 
-// observeReport takes from a MachineConfigNode what a plan follows from.
-func observeReport(out *plan.Node, report *mcfgv1.MachineConfigNode) {
+// ObserveReport takes from a MachineConfigNode what a plan follows from.
+func ObserveReport(out *Node, report *mcfgv1.MachineConfigNode) {
 	if v := report.Status.ConfigVersion; v != nil {
 		out.ReportedDesired = nodes.Target{Config: v.Desired, Image: string(report.Status.ConfigImage.DesiredImage)}
 	}
-	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
+	c := meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {
-		out.StageError = plan.Shorten(c.Message, maxReason)
+		out.StageError = words.Shorten(c.Message, maxReason)
 	}
 	for _, step := range stepErrors {
-		if c = status.Find(report.Status.Conditions, step.conditionType); c != nil && c.Status == metav1.ConditionFalse && c.Reason == step.reason {
-			out.StepError = plan.Shorten(c.Message, maxReason)
+		if c = meta.FindStatusCondition(report.Status.Conditions, step.conditionType); c != nil && c.Status == metav1.ConditionFalse && c.Reason == step.reason {
+			out.StepError = words.Shorten(c.Message, maxReason)
 			break
 		}
 	}
-	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
+	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeDrained)
 	if c != nil && slices.Contains([]string{mcfgv1.ReasonDraining, mcfgv1.ReasonDrainBlocked, mcfgv1.ReasonDrainOverdue}, c.Reason) {
-		out.DrainBlocked = plan.Shorten(c.Message, maxReason)
+		out.DrainBlocked = words.Shorten(c.Message, maxReason)
 	}
-	if c = status.Find(report.Status.Conditions, mcfgv1.NodeUpdated); c != nil && c.Status == metav1.ConditionTrue {
+	if c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeUpdated); c != nil && c.Status == metav1.ConditionTrue {
 		out.Arrived = c.LastTransitionTime.Time
 	}
-	c = status.Find(report.Status.Conditions, mcfgv1.NodeRebootedNode)
+	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeRebootedNode)
 	if c != nil && c.Status == metav1.ConditionFalse {
 		out.Rebooting = c.LastTransitionTime.Time
 	}

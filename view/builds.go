@@ -1,0 +1,105 @@
+package view
+
+import (
+	"slices"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+)
+
+// configItems are the MachineOSConfig of the pool, its builds, and its images of which there is
+// something to say.
+func (p *poolView) configItems() []Item {
+	if p.config == nil {
+		return p.imageItems()
+	}
+	item := fromConditions(KindConfig, p.config.Name, p.config.Status.Conditions, safe("kubectl describe machineosconfig %s", p.config.Name))
+	if image := p.config.Status.CurrentImagePullSpec; image != "" {
+		item.Has = "image " + image.Short()
+	}
+	items := []Item{item}
+	var builds []Item
+	for i := range p.Builds {
+		if b := &p.Builds[i]; b.Spec.MachineOSConfig.Name == p.config.Name && p.isNews(b, item.Assessment == Done) {
+			builds = append(builds, p.build(b))
+		}
+	}
+	for i := range builds { // a build has the same trouble, and more to show
+		if builds[i].Assessment == item.Assessment && builds[i].Command != "" {
+			items[0].Command = builds[i].Command
+		}
+	}
+	return slices.Concat(items, group(builds), p.imageItems())
+}
+
+// isNews reports whether a build says more than its MachineOSConfig: it has not ended, or it is the
+// newest one and there is no image of it.
+func (p *poolView) isNews(b *mcfgv1.MachineOSBuild, isDone bool) bool {
+	newest := p.config.Status.MachineOSBuild
+	isNewest := newest != nil && newest.Name == b.Name
+	return b.Status.BuildEnd == nil && !stageOf(b).IsFinal() || isNewest && !isDone
+}
+
+// stageOf is how far a build is.
+func stageOf(b *mcfgv1.MachineOSBuild) mcfgv1.BuildStage {
+	stage := mcfgv1.BuildStagePending
+	for s, conditionType := range []string{mcfgv1.BuildPrepared, mcfgv1.BuildBuilding, mcfgv1.BuildFailed, mcfgv1.BuildInterrupted, mcfgv1.BuildSucceeded} {
+		for i := range b.Status.Conditions {
+			if c := &b.Status.Conditions[i]; c.Type == conditionType && c.Status == "True" {
+				stage = max(stage, mcfgv1.BuildStage(s+1))
+			}
+		}
+	}
+	return stage
+}
+
+func (p *poolView) build(b *mcfgv1.MachineOSBuild) Item {
+	item := fromConditions(KindBuild, b.Name, b.Status.Conditions, safe("kubectl describe machineosbuild %s", b.Name))
+	item.Wanted = b.Spec.MachineConfig.Name
+	if b.Status.Why != "" {
+		item.Wanted += ", " + b.Status.Why
+	}
+	stage := stageOf(b)
+	switch {
+	case stage == mcfgv1.BuildStageInterrupted && item.Step == mcfgv1.ReasonSuperseded:
+		item.Assessment, item.Next, item.Command = Waiting, Controller, ""
+	case stage == mcfgv1.BuildStageInterrupted:
+		item.Command = safe("kubectl annotate machineosconfig %s machineconfiguration.openshift.io/rebuildImage=", p.config.Name)
+	case item.Assessment == Progressing && stage == mcfgv1.BuildStageBuilding, stage == mcfgv1.BuildStageFailed:
+		if r := b.Status.Builder; r != nil && r.Job != nil {
+			item.Command = safe("kubectl -n %s logs job/%s -c build", p.namespace(), r.Job.Name)
+		}
+	}
+	return item
+}
+
+// imageItems are the images of the pool that nodes should have and may not get.
+func (p *poolView) imageItems() []Item {
+	var items []Item
+	for i := range p.Images {
+		image := &p.Images[i]
+		if image.Spec.MachineConfigPool != p.pool.Name {
+			continue
+		}
+		isNewest := p.config != nil && image.Spec.PullSpec == p.config.Status.CurrentImagePullSpec
+		if !isNewest && image.Name != p.pool.Spec.MachineOSImage && string(image.Spec.PullSpec) != p.target.Image {
+			continue
+		}
+		item := fromConditions(KindImage, image.Name, image.Status.Conditions, safe("kubectl describe machineosimage %s", image.Name))
+		if q := image.Quarantined(); q != nil {
+			item = p.quarantined(image, q)
+		}
+		if item.Assessment != Done {
+			item.Has = "image " + image.Spec.PullSpec.Short()
+			items = append(items, item)
+		}
+	}
+	return group(items)
+}
+
+func (p *poolView) quarantined(image *mcfgv1alpha1.MachineOSImage, q *mcfgv1alpha1.ImageQuarantine) Item {
+	return Item{
+		Kind: KindImage, Names: []string{image.Name}, Assessment: Held, Step: "in quarantine",
+		Since: q.Since.Time, WaitsFor: []string{q.Reason + ": " + q.Message}, Next: You, Command: resume(&subject{pool: p.pool.Name}),
+	}
+}

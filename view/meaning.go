@@ -1,0 +1,148 @@
+package view
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/layerwright/layerwright/rollout/words"
+)
+
+// Steps of nodes that a MachineConfigNode says more about.
+const (
+	stepDraining  = "draining"
+	stepRebooting = "rebooting"
+	stepStaging   = "staging"
+	stepUpdated   = "updated"
+)
+
+// meaning is what a reason means to who reads it.
+type meaning struct {
+	// begins are the texts that the reason has, and has another one that is in it.
+	begins     []string
+	has        string
+	step       string
+	assessment Assessment
+	next       Actor
+	command    func(*subject) string
+}
+
+// subject is what a reason is about.
+type subject struct{ node, pool, namespace, reason string }
+
+// meanings are the rows of "What it waits for" of docs/rollout.md. The first that fits is taken.
+var meanings = []meaning{
+	{[]string{words.Unanswered}, "", "not answering", Degraded, You, agentPods},
+	{[]string{words.CannotGoOn}, "", "failing", Degraded, You, report},
+	{[]string{words.NoAgent}, "", "without agent", Held, You, agentPods},
+	{[]string{words.Told}, "", "told to change", Progressing, Agent, agentPods},
+	{[]string{words.Draining}, words.BlockedBy, stepDraining, Held, You, budget},
+	{[]string{words.Draining}, words.KubeletAway, stepDraining, Held, You, describeNode},
+	{[]string{words.Draining}, words.NotReady, stepDraining, Held, You, describeNode},
+	{[]string{words.Draining}, words.EndsUntil, stepDraining, Progressing, Others, nil},
+	{[]string{words.Draining}, "", stepDraining, Progressing, Controller, nil},
+	{[]string{words.Rebooting}, "", stepRebooting, Progressing, Agent, nil},
+	{[]string{words.Changing, words.Finishes, words.GoesBack}, "", "changing", Progressing, Agent, nil},
+	{[]string{words.StageFailed}, "", stepStaging, Degraded, You, report},
+	{[]string{words.Stages}, "", stepStaging, Progressing, Agent, nil},
+	{[]string{words.UpdateFailed, words.Degraded, words.Failed, words.StuckBack}, "", "failed", Degraded, You, report},
+	{[]string{words.WentBack}, "", "went back", Degraded, You, resume},
+	{[]string{words.Halted}, "", "halted", Degraded, You, resume},
+	{[]string{words.NotReadyYet}, "", "becoming healthy", Progressing, Others, describeNode},
+	{[]string{words.NotHealthyYet}, "", "becoming healthy", Progressing, Others, nil},
+	{[]string{words.NotJudged, words.WaitsForHealthCheck}, "", "can't be judged", Held, You, describePool},
+	{[]string{words.NotReady, words.DiskPressure}, "", "unavailable", Held, You, describeNode},
+	{[]string{words.Cordoned}, "", "cordoned", Held, You, uncordon},
+	{[]string{words.Deleting}, "", "being deleted", Waiting, Others, nil},
+	{[]string{words.Paused}, "", "paused", Held, You, unpause},
+	{[]string{words.EtcdMajority}, "", "kept for etcd", Held, You, describePool},
+	{[]string{words.OneAtATime}, "", "one at a time", Waiting, Others, nil},
+	{[]string{words.WaitsForSlot}, "", "without slot", Waiting, Others, nil},
+	{[]string{words.WaitsForCanaries}, "", "after the canaries", Waiting, Others, nil},
+	{[]string{words.WaitsForBatch}, "", "after another batch", Waiting, Others, nil},
+	{[]string{words.WaitsForProof, words.WaitsToStage}, "", "after other nodes", Waiting, Others, nil},
+	{[]string{words.WaitsForPool}, "", "after another pool", Waiting, Others, otherPool},
+	{[]string{words.WaitsForWindow}, "", "outside of windows", Waiting, Clock, ignoreWindows},
+	{[]string{words.NoCanaries}, "", "after the canaries", Held, You, describePool},
+	{[]string{words.NoWindow}, "", "outside of windows", Held, You, describePool},
+	{[]string{words.WaitsForImage}, "", "without image", Waiting, Controller, nil},
+	{[]string{words.Check}, "is in quarantine", "image in quarantine", Held, You, resume},
+	{[]string{words.Check + "Ready: "}, "", "image not ready", Waiting, Controller, images},
+	{[]string{words.Check}, "", "image does not fit", Held, You, images},
+}
+
+// meaningOf is what a reason means. One that no row has is shown all the same.
+func meaningOf(reason string) *meaning {
+	for i := range meanings {
+		m := &meanings[i]
+		if words.HasText(reason, m.begins...) && strings.Contains(reason, m.has) {
+			return m
+		}
+	}
+	return &meaning{step: "not updated yet", assessment: Waiting, next: Controller}
+}
+
+func (m *meaning) commandFor(s *subject) string {
+	if m.command == nil {
+		return ""
+	}
+	return m.command(s)
+}
+
+func agentPods(s *subject) string {
+	return safe("kubectl -n %s get pods -l app.kubernetes.io/component=agent -o wide", s.namespace)
+}
+
+func report(s *subject) string { return safe("kubectl get machineconfignode %s -o yaml", s.node) }
+
+func describeNode(s *subject) string { return safe("kubectl describe node %s", s.node) }
+
+func describePool(s *subject) string { return safe("kubectl describe mcp %s", s.pool) }
+
+func uncordon(s *subject) string { return safe("kubectl uncordon %s", s.node) }
+
+func resume(s *subject) string {
+	return safe("kubectl annotate mcp %s machineconfiguration.openshift.io/resume-rollout=", s.pool)
+}
+
+func unpause(s *subject) string {
+	return safe(`kubectl patch mcp %s --type merge -p '{"spec":{"paused":false}}'`, s.pool)
+}
+
+func ignoreWindows(s *subject) string {
+	return safe(`kubectl annotate mcp %s machineconfiguration.openshift.io/ignore-windows="REASON"`, s.pool)
+}
+
+func images(*subject) string { return "kubectl get mosi" }
+
+func otherPool(s *subject) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(s.reason, words.WaitsForPool), ":")
+	return safe("kubectl get mcp %s -o jsonpath='{.status.rollout.summary}'", name)
+}
+
+// blockedByBudget finds the namespace of a pod, and the budget that keeps it.
+var blockedByBudget = regexp.MustCompile(`pod ([^ /]+)/[^ ]+` + words.BlockedBy + words.ByBudget + `([^ ]+)`)
+
+// budget shows the budget that blocks a drain, or else what the drain controller says of it.
+func budget(s *subject) string {
+	if found := blockedByBudget.FindStringSubmatch(s.reason); found != nil {
+		return safe("kubectl -n %s describe pdb %s", found[1], found[2])
+	}
+	return report(s)
+}
+
+// plainName is a name that means nothing to a shell.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+// safe is a command with names from objects in it; empty where one of them is not just a name, so
+// that no text of an object is ever run.
+func safe(format string, names ...string) string {
+	values := make([]any, len(names))
+	for i, name := range names {
+		if !plainName.MatchString(name) {
+			return ""
+		}
+		values[i] = name
+	}
+	return fmt.Sprintf(format, values...)
+}
