@@ -13,10 +13,7 @@ func (p *poolView) configItems() []Item {
 	if p.config == nil {
 		return p.imageItems()
 	}
-	item := fromConditions(KindConfig, p.config.Name, p.config.Status.Conditions, safe("kubectl describe machineosconfig %s", p.config.Name))
-	if image := p.config.Status.CurrentImagePullSpec; image != "" {
-		item.Has = "image " + image.Short()
-	}
+	item := configItem(p.config)
 	items := []Item{item}
 	var builds []Item
 	for i := range p.Builds {
@@ -30,6 +27,14 @@ func (p *poolView) configItems() []Item {
 		}
 	}
 	return slices.Concat(items, group(builds), p.imageItems())
+}
+
+func configItem(c *mcfgv1.MachineOSConfig) Item {
+	item := fromConditions(KindConfig, c, c.Status.Conditions, safe("kubectl describe machineosconfig %s", c.Name))
+	if image := c.Status.CurrentImagePullSpec; image != "" {
+		item.Has = "image " + image.Short()
+	}
+	return item
 }
 
 // isNews reports whether a build says more than its MachineOSConfig: it has not ended, or it is the
@@ -54,7 +59,7 @@ func stageOf(b *mcfgv1.MachineOSBuild) mcfgv1.BuildStage {
 }
 
 func (p *poolView) build(b *mcfgv1.MachineOSBuild) Item {
-	item := fromConditions(KindBuild, b.Name, b.Status.Conditions, safe("kubectl describe machineosbuild %s", b.Name))
+	item := fromConditions(KindBuild, b, b.Status.Conditions, safe("kubectl describe machineosbuild %s", b.Name))
 	item.Wanted = b.Spec.MachineConfig.Name
 	if b.Status.Why != "" {
 		item.Wanted += ", " + b.Status.Why
@@ -85,7 +90,7 @@ func (p *poolView) imageItems() []Item {
 		if !isNewest && image.Name != p.pool.Spec.MachineOSImage && string(image.Spec.PullSpec) != p.target.Image {
 			continue
 		}
-		item := fromConditions(KindImage, image.Name, image.Status.Conditions, safe("kubectl describe machineosimage %s", image.Name))
+		item := fromConditions(KindImage, image, image.Status.Conditions, safe("kubectl describe machineosimage %s", image.Name))
 		if q := image.Quarantined(); q != nil {
 			item = p.quarantined(image, q)
 		}

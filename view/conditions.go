@@ -21,8 +21,8 @@ var waiting = []string{mcfgv1.ReasonWaiting, mcfgv1.ReasonWaitingForTurn, mcfgv1
 
 // fromConditions is the item of an object that has Ready, Reconciling and Stalled. The command is
 // for who has to act.
-func fromConditions(kind, name string, conditions []metav1.Condition, command string) Item {
-	item := Item{Kind: kind, Names: []string{name}}
+func fromConditions(kind string, of metav1.Object, conditions []metav1.Condition, command string) Item {
+	item := Item{Kind: kind, Names: []string{of.GetName()}}
 	ready := meta.FindStatusCondition(conditions, mcfgv1.ConditionReady)
 	stalled := meta.FindStatusCondition(conditions, mcfgv1.ConditionStalled)
 	reconciling := meta.FindStatusCondition(conditions, mcfgv1.ConditionReconciling)
@@ -30,11 +30,14 @@ func fromConditions(kind, name string, conditions []metav1.Condition, command st
 	switch {
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		item.Assessment, item.Next, item.Command, says = Degraded, You, command, stalled
-	case ready != nil && ready.Status == metav1.ConditionTrue:
-		item.Assessment = Done
 	case ready == nil:
 		item.Assessment, item.Next, item.WaitsFor = Waiting, Controller, []string{"no controller has looked at it yet"}
 		return item
+	case ready.ObservedGeneration > 0 && ready.ObservedGeneration < of.GetGeneration():
+		item.Assessment, item.Next, item.WaitsFor = Waiting, Controller, []string{changedSince}
+		return item
+	case ready.Status == metav1.ConditionTrue:
+		item.Assessment = Done
 	default:
 		if reconciling != nil && reconciling.Status == metav1.ConditionTrue {
 			says = reconciling
@@ -50,6 +53,9 @@ func fromConditions(kind, name string, conditions []metav1.Condition, command st
 	}
 	return item
 }
+
+// changedSince is of an object that says how it was with an earlier spec.
+const changedSince = "it was changed, and no controller has looked at it since"
 
 // underWay is how an object is that a controller works on, by the reason that it gives.
 func underWay(reason string) (Assessment, Actor) {

@@ -25,6 +25,9 @@ type poolView struct {
 
 func (c *cluster) pool(pool *mcfgv1.MachineConfigPool) Item {
 	p := &poolView{cluster: c, pool: pool, config: c.configOf(pool.Name)}
+	if p.config != nil {
+		c.isShown[p.config.Name] = true
+	}
 	p.target, p.image = p.wants()
 	rollout := pool.Status.Rollout
 	if rollout == nil {
@@ -98,6 +101,9 @@ func (p *poolView) assess(item *Item) {
 		if c.Reason != mcfgv1.ReasonRolloutHalted {
 			item.Command = describePool(&subject{pool: p.pool.Name})
 		}
+	}
+	if worst == Done && p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
+		worst, item.Next, because = Waiting, Controller, []string{changedSince}
 	}
 	if worst == Done && (updated == nil || updated.Status != corev1.ConditionTrue && updated.Reason != mcfgv1.ReasonNoNodes) {
 		worst, item.Next = Waiting, Controller

@@ -115,13 +115,18 @@ func Of(o *Objects) Tree {
 	for i := range o.Pools {
 		t.Items = append(t.Items, c.pool(&o.Pools[i]))
 	}
+	for i := range o.Configs {
+		if of := &o.Configs[i]; !c.isShown[of.Name] {
+			t.Items = append(t.Items, configItem(of))
+		}
+	}
 	for i := range o.Streams {
 		s := &o.Streams[i]
-		t.Items = append(t.Items, fromConditions(KindStreams, s.Name, s.Status.Conditions, "kubectl get osimagestreams -o wide"))
+		t.Items = append(t.Items, fromConditions(KindStreams, s, s.Status.Conditions, "kubectl get osimagestreams -o wide"))
 	}
 	for i := range o.Machines {
 		m := &o.Machines[i]
-		t.Items = append(t.Items, fromConditions(KindMachines, m.Name, m.Status.Conditions, safe("kubectl get machineconfiguration %s -o yaml", m.Name)))
+		t.Items = append(t.Items, fromConditions(KindMachines, m, m.Status.Conditions, safe("kubectl get machineconfiguration %s -o yaml", m.Name)))
 	}
 	if c.others != nil {
 		t.Items = append(t.Items, Item{Kind: KindNode, Names: c.others, Step: "in no pool"})
@@ -136,10 +141,14 @@ type cluster struct {
 	members map[string][]*corev1.Node
 	others  []string
 	reports map[string]*mcfgv1.MachineConfigNode
+	// isShown are the names of the MachineOSConfigs that are shown with their pool.
+	isShown map[string]bool
 }
 
 func newCluster(o *Objects) *cluster {
-	c := &cluster{Objects: o, members: map[string][]*corev1.Node{}, reports: make(map[string]*mcfgv1.MachineConfigNode, len(o.Reports))}
+	c := &cluster{
+		Objects: o, members: map[string][]*corev1.Node{}, reports: make(map[string]*mcfgv1.MachineConfigNode, len(o.Reports)), isShown: map[string]bool{},
+	}
 	pools := make([]*mcfgv1.MachineConfigPool, len(o.Pools))
 	for i := range o.Pools {
 		pools[i] = &o.Pools[i]
