@@ -102,6 +102,9 @@ func (p *poolView) assess(item *Item) {
 			item.Command = describePool(&subject{pool: p.pool.Name})
 		}
 	}
+	if c := p.condition(mcfgv1.ConditionStalled); c != nil && c.Status == corev1.ConditionTrue && worst < Held {
+		worst, item.Next, item.Command, because = Degraded, You, describePool(&subject{pool: p.pool.Name}), texts(c.Message)
+	}
 	if worst == Done && p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
 		worst, item.Next, because = Waiting, Controller, []string{changedSince}
 	}

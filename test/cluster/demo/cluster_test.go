@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,10 +129,10 @@ func testStalledPool(t *testing.T, s *scene) {
 	var stuck *StuckError
 	require.ErrorAs(t, err, &stuck)
 	require.ErrorIs(t, err, errStalled)
-	require.Equal(t, []string{
-		"MachineConfigPool worker: Stalled is True, InvalidMachineConfig: path not absolute",
-		"MachineOSConfig worker: it has no conditions, so the controller has not seen it",
-	}, stuck.Conditions)
+	said := strings.Join(stuck.Says, "\n")
+	require.Contains(t, said, "  worker: Degraded\n")
+	require.Contains(t, said, "    because: path not absolute\n    acts next: you\n")
+	require.Contains(t, said, "  MachineOSConfig worker: Waiting\n    because: no controller has looked at it yet")
 	require.Contains(t, err.Error(), "waiting for the configuration of MachineConfigPool worker: it is stalled")
 	require.Contains(t, err.Error(), `eval "$(bin/cluster env)"; kubectl describe machineosconfig worker; bin/cluster logs layerwright-controller`)
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/progress"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -142,7 +142,7 @@ func (s *story) arrive(ctx context.Context, step *progress.Step, nodes int) erro
 		}
 		step.Detail("%s", rollout.Summary)
 		isAll := string(rollout.TargetImagePullSpec) == s.last && int(pool.Status.MachineCount) == nodes
-		return isAll && status.IsTrue(pool.GetConditions(), string(mcfgv1.PoolUpdated)), rollout.Summary
+		return isAll && meta.IsStatusConditionTrue(pool.GetConditions(), string(mcfgv1.PoolUpdated)), rollout.Summary
 	})
 }
 
@@ -267,7 +267,7 @@ func (s *story) awaitDegraded(ctx context.Context, is bool) error {
 	return s.Printer.Do("MachineConfigPool "+poolName+": "+title, func(*progress.Step) error {
 		return s.awaitPool(ctx, "the pool to notice", func(pool *mcfgv1.MachineConfigPool) (bool, string) {
 			conditions := pool.GetConditions()
-			return status.IsTrue(conditions, string(mcfgv1.PoolDegraded)) == is, summary(conditions)
+			return meta.IsStatusConditionTrue(conditions, string(mcfgv1.PoolDegraded)) == is, summary(conditions)
 		})
 	})
 }

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/view"
 )
 
 const (
@@ -23,6 +23,8 @@ const (
 	// stalledPatience is how long an object may say that nothing happens until you act. It may
 	// still speak of what was before.
 	stalledPatience = 30 * time.Second
+	// textWidth is how wide the text is that says why a wait did not end.
+	textWidth = 120
 )
 
 // StuckError means that an object did not become what it should, with what the objects around it
@@ -30,14 +32,14 @@ const (
 type StuckError struct {
 	// What is the thing that was waited for.
 	What string
-	// Conditions are lines of the objects' conditions, and Advice the commands that tell more.
-	Conditions, Advice []string
-	cause              error
+	// Says are lines of what the objects say, and Advice the commands that tell more.
+	Says, Advice []string
+	cause        error
 }
 
 func (e *StuckError) Error() string {
 	lines := []string{fmt.Sprintf("waiting for %s: %v", e.What, e.cause)}
-	for _, line := range e.Conditions {
+	for _, line := range e.Says {
 		lines = append(lines, "  "+line)
 	}
 	return strings.Join(append(lines, e.Advice...), "\n")
@@ -72,7 +74,7 @@ func (s *story) waiting(ctx context.Context, step *progress.Step) (context.Conte
 func (w *wait) see(conditions []metav1.Condition) string {
 	said := summary(conditions)
 	w.step.Detail("%s", said)
-	if !status.IsTrue(conditions, status.Stalled) {
+	if !meta.IsStatusConditionTrue(conditions, mcfgv1.ConditionStalled) {
 		w.calm()
 	} else if w.stall == nil {
 		w.stall = time.AfterFunc(w.limit, func() { w.end(errStalled) })
@@ -89,7 +91,7 @@ func (w *wait) calm() {
 
 // summary is the one thing that an object says about itself.
 func summary(conditions []metav1.Condition) string {
-	ready := status.Find(conditions, status.Ready)
+	ready := meta.FindStatusCondition(conditions, mcfgv1.ConditionReady)
 	if ready == nil {
 		return "it says nothing yet"
 	}
@@ -136,7 +138,7 @@ func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*m
 		said := w.see(config.Status.Conditions)
 		s.steps.see(said, time.Now())
 		pullSpec := string(config.Status.CurrentImagePullSpec)
-		if pullSpec == "" || !status.IsTrue(config.Status.Conditions, status.Ready) || config.Status.MachineOSBuild == nil {
+		if pullSpec == "" || !meta.IsStatusConditionTrue(config.Status.Conditions, mcfgv1.ConditionReady) || config.Status.MachineOSBuild == nil {
 			return false, said
 		}
 		if pullSpec != found.pullSpec {
@@ -167,64 +169,29 @@ func (s *story) explain(ctx context.Context, what string, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return &StuckError{What: what, Conditions: s.conditions(ctx), Advice: s.advice(), cause: err}
+	return &StuckError{What: what, Says: s.says(ctx), Advice: s.advice(), cause: err}
 }
 
-// conditions are what pool, MachineOSConfig and its newest build say, as far as they can be read.
-func (s *story) conditions(ctx context.Context) (lines []string) {
+// says is what pool, MachineOSConfig and its builds say, as far as they can be read.
+func (s *story) says(ctx context.Context) []string {
+	var o view.Objects
 	if pool, err := s.objects.MachineConfigPools().Get(ctx, poolName, metav1.GetOptions{}); err == nil {
-		lines = append(lines, conditionLines("MachineConfigPool "+poolName, pool.GetConditions())...)
+		o.Pools = append(o.Pools, *pool)
 	}
-	config, err := s.objects.MachineOSConfigs().Get(ctx, configName, metav1.GetOptions{})
-	if err != nil {
-		return append(lines, fmt.Sprintf("MachineOSConfig %s: %v", configName, err))
+	if config, err := s.objects.MachineOSConfigs().Get(ctx, configName, metav1.GetOptions{}); err == nil {
+		o.Configs = append(o.Configs, *config)
 	}
-	lines = append(lines, conditionLines("MachineOSConfig "+configName, config.Status.Conditions)...)
-	if ref := config.Status.MachineOSBuild; ref != nil {
-		if build, err := s.objects.MachineOSBuilds().Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
-			lines = append(lines, conditionLines("MachineOSBuild "+ref.Name, build.Status.Conditions)...)
-		}
+	if builds, err := s.objects.MachineOSBuilds().List(ctx, metav1.ListOptions{}); err == nil {
+		o.Builds = builds.Items
 	}
-	return lines
-}
-
-// conditionLines are those of an object's conditions that say what is in the way, each message
-// once; the summary where none does.
-func conditionLines(object string, conditions []metav1.Condition) (lines []string) {
-	if len(conditions) == 0 {
-		return []string{object + ": it has no conditions, so the controller has not seen it"}
-	}
-	said := ""
-	add := func(c *metav1.Condition) {
-		if c == nil || c.Message != "" && strings.Contains(said, c.Message) {
-			return
-		}
-		said += c.Message + "\n"
-		lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s: %s is %s, %s: %s", object, c.Type, c.Status, c.Reason, c.Message), ": "))
-	}
-	for i := range conditions {
-		if c := &conditions[i]; c.Status == metav1.ConditionTrue && isTrouble(c.Type) {
-			add(c)
-		}
-	}
-	if len(lines) == 0 {
-		add(status.Find(conditions, status.Ready))
-	}
-	return lines
-}
-
-// isTrouble reports whether a condition that is True says why an object is not what it should be.
-func isTrouble(conditionType string) bool {
-	switch conditionType {
-	case status.Stalled, status.Reconciling, status.BuildFailed, status.BuildInterrupted:
-		return true
-	}
-	return strings.HasSuffix(conditionType, "Degraded")
+	var text strings.Builder
+	_ = view.Text(&text, view.Of(&o), time.Now(), textWidth) // a Builder takes all
+	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
 // finalMessage is what a build says of how it ended.
 func finalMessage(build *mcfgv1.MachineOSBuild) string {
-	if c := meta.FindStatusCondition(build.Status.Conditions, status.BuildSucceeded); c != nil {
+	if c := meta.FindStatusCondition(build.Status.Conditions, mcfgv1.BuildSucceeded); c != nil {
 		return c.Message
 	}
 	return summary(build.Status.Conditions)
