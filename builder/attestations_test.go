@@ -20,10 +20,10 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/packages"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // sboms is an SBOM that has one text, or fails.

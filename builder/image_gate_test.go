@@ -29,9 +29,9 @@ import (
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 const policyMap = "trust"

@@ -17,9 +17,9 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // deadly is a reader of base images that ends the process with one of them.

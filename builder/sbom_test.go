@@ -16,8 +16,8 @@ import (
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/osimage/baseimage"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 const (

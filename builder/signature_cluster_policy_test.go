@@ -32,11 +32,11 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/trust"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // imagePolicies is the published definition of ClusterImagePolicies, as it lies in the module

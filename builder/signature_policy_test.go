@@ -20,12 +20,12 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/trust/enforcement"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 const policyName = "99-worker-layerwright-signature-policy"

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/enforcement"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/trust"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/enforcement"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // keysOf are the keys that a policy.json wants in each scope of registries, as the names that the

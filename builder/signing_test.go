@@ -23,9 +23,9 @@ import (
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 // keyPair is what a Secret has.

@@ -36,7 +36,6 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/remote"
-	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
@@ -46,6 +45,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/osimage/baseimage"
+	"github.com/layerwright/layerwright/trust/enforcement"
 )
 
 var t0 = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)

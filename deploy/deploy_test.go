@@ -29,8 +29,8 @@ import (
 
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
-	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
+	"github.com/layerwright/layerwright/trust"
 )
 
 // document is one object of a manifest file, as its bytes.

@@ -25,9 +25,9 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/osimage/packages"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Attester attaches signed statements to images; *sign.Signer is one.

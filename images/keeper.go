@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Trust has those whose signatures are trusted; *sign.SecretKeys is one.

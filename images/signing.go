@@ -19,9 +19,9 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Signer signs images; *sign.Signer is one.

@@ -23,7 +23,7 @@ import (
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 func TestRetentionContinuesAfterErrors(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives

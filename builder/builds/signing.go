@@ -10,8 +10,8 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that,

@@ -16,9 +16,9 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // BaseImages reads what base images have; *baseimage.Loader is one.

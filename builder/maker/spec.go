@@ -19,7 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // Settings are what an administrator may change while a build waits or runs.

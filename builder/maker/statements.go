@@ -12,8 +12,8 @@ import (
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // attest states how content was built, so that it is known again when it is found under its tag. It

@@ -26,7 +26,6 @@ import (
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/poolmirrors"
 	"github.com/layerwright/layerwright/builder/remote"
-	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/events"
@@ -36,11 +35,12 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/registry/mirrorsets"
 	"github.com/layerwright/layerwright/internal/registry/wire"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/pipelines"
 	"github.com/layerwright/layerwright/pipelines/presence"
+	"github.com/layerwright/layerwright/trust/enforcement"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move

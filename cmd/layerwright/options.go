@@ -25,10 +25,10 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // plainHTTPFlag is the flag of all commands that ask registries.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/provenance"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/kmskey"
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/kmskey"
 )
 
 // signingOptions say what images are signed with; the zero value signs none.

@@ -155,6 +155,16 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("streams/source", own("internal/registry"), "os"),
 			},
 		},
+		"trust": {
+			rule: "trust signs and judges by itself",
+			bad:  []Package{importing("trust/sign", own("images")), importing("trust", own("builder/plan"))},
+			good: []Package{importing("trust", own("trust/sign")), importing("trust/enforcement", own("builder/preflight"))},
+		},
+		"signature policy": {
+			rule: "the signature policy is pure",
+			bad:  []Package{importing("trust/signaturepolicy", "os"), importing("trust/signaturepolicy", own("trust/sign"))},
+			good: []Package{importing("trust/signaturepolicy", own("machineconfigs"))},
+		},
 		"images": {
 			rule: "images imports no builder",
 			bad: []Package{
@@ -162,7 +172,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("images", own("builder/maker")),
 				importing("images/sbom", own("rollout")),
 			},
-			good: []Package{importing("images", own("images/sbom"), own("builder/plan"), own("internal/sign"))},
+			good: []Package{importing("images", own("images/sbom"), own("builder/plan"), own("trust/sign"))},
 		},
 		"rollout": {
 			rule: "rollout imports neither what makes images nor what judges them",

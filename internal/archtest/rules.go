@@ -144,16 +144,31 @@ func folderRules() []Rule {
 			AllowOwn: slices.Concat(api, []string{"./streams/...", "./internal/..."}),
 		},
 		{
+			Name:     "trust signs and judges by itself",
+			Reason:   "a verdict depends on what is handed in: it knows neither who has built an image nor who asks",
+			From:     []string{"./trust/..."},
+			Except:   []string{"./trust/enforcement/..."},
+			AllowOwn: slices.Concat(api, []string{"./trust", "./trust/sign/...", "./machineconfigs/...", "./internal/..."}),
+		},
+		{
+			Name:     "the signature policy is pure",
+			Reason:   "nodes get the same policy from the same keys, and agents compute it too",
+			From:     []string{"./trust/signaturepolicy/..."},
+			AllowOwn: slices.Concat(api, []string{"./machineconfigs/..."}),
+			Deny:     outside,
+			NoClock:  true,
+		},
+		{
 			Name:     "images imports no builder",
 			Reason:   "an image is signed and judged by what it is, whoever built it; of builds only the record of their inputs is known",
 			From:     []string{"./images/..."},
-			AllowOwn: slices.Concat(api, []string{"./images/...", "./builder/plan/...", "./osimage/...", "./containerfiles/...", "./internal/..."}),
+			AllowOwn: slices.Concat(api, []string{"./images/...", "./builder/plan/...", "./osimage/...", "./containerfiles/...", "./trust", "./trust/sign/...", "./internal/..."}),
 		},
 		{
 			Name:   "rollout imports neither what makes images nor what judges them",
 			Reason: "rollout moves nodes to any image by digest, whoever built it: they meet in API objects only",
 			From:   []string{"./rollout/..."},
-			Deny:   []string{"./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./pools/..."},
+			Deny:   []string{"./builder/...", "./trials/...", "./images/...", "./trust", "./trust/sign/...", "./trust/enforcement/...", "./pipelines/...", "./pools/..."},
 		},
 		{
 			Name:   "internal imports no domain package",
@@ -161,7 +176,7 @@ func folderRules() []Rule {
 			From:   []string{"./internal/..."},
 			Deny: []string{
 				"./machineconfigs/...", "./nodes/...", "./osimage/...", "./containerfiles/...", "./streams/...",
-				"./pools/...", "./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...", "./view/...",
+				"./pools/...", "./builder/...", "./trials/...", "./images/...", "./trust/...", "./pipelines/...", "./rollout/...", "./view/...",
 			},
 		},
 	}

@@ -46,7 +46,7 @@ func Walls() []Wall {
 				"builder/retention":       13, // asks images, objects and registry what may go
 				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
-				"enforcement":             15, // joins what signers, streams and nodes say
+				"trust/enforcement":       15, // joins what signers, streams and nodes say
 				"images":                  15, // joins signer, attester and gate
 				"pools":                   13, // joins rendering, streams and nodes
 				"rollout/bootimages":      13, // joins platforms, streams and importers

@@ -21,12 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/kmskey"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
-	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/kms"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/kmskey"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 // Budgets of signatures. The first is beyond the time that the registry takes to answer; verifying

@@ -29,11 +29,11 @@ import (
 	objects "github.com/layerwright/layerwright/internal/names"
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/stack"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 // trustPolicy has the controller go by a trust policy.

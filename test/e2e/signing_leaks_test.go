@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/leaks"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // hunt looks for secrets in all that people and other programs can read of a pool's images. The

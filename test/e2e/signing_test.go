@@ -27,13 +27,13 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/provenance"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/buildah"
 	"github.com/layerwright/layerwright/test/cluster/faultproxy"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cosign"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // signingKey is the secret with the key, in deploy/components/signing.

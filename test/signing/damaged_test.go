@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/test/cosign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // layersOf are the layers of what is attached to an image under a tag.

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
+	"github.com/layerwright/layerwright/trust"
 )
 
 // TestCosignSignaturesAreAccepted does what docs/signing.md says about images built elsewhere,

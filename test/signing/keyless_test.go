@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 const builder = "builder@example.com"

@@ -11,11 +11,11 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/kmskey"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/kms"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/kmskey"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 // kmsKeys are the keys of a service, by the program of the controller's image.

@@ -27,10 +27,10 @@ import (
 	imagetypes "go.podman.io/image/v5/types"
 
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 func TestMain(m *testing.M) {

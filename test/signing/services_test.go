@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // newReal signs with the real Fulcio and the real Rekor, and with a transport of the test's own.

@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 	imagetypes "go.podman.io/image/v5/types"
 
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
-	"github.com/layerwright/layerwright/internal/trust"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // trusting is a node that insists on the cluster's key in os/worker, and on what a trust policy

@@ -11,8 +11,8 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/test/kms"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // TestVaultSigns, with each kind of key that nodes verify.

@@ -5,7 +5,7 @@ import (
 	"path"
 
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // Where the host has the secret that pods' images are pulled with, and where ostree, and so bootc

@@ -20,10 +20,10 @@ import (
 
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/names"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // keyFile is where the public key goes.

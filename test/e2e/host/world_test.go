@@ -26,14 +26,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	rollouthost "github.com/layerwright/layerwright/rollout/host"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/host/machine"
 	"github.com/layerwright/layerwright/test/host/power"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // world is a registry with a base image, and a machine that was installed with it.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // TestASlowImageKeepsNoOneElseWaiting has the image of one pool read only after that of another.

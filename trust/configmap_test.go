@@ -16,7 +16,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
 )
 
 var policyName = types.NamespacedName{Namespace: "layerwright", Name: "trust"}

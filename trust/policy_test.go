@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/sign/signtest"
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 // pair is a key pair that is made once: encrypting and decrypting take their time.

@@ -12,7 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 const accepting = `{"default":[{"type":"insecureAcceptAnything"}]}`

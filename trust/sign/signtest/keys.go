@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Password encrypts the private keys. Tests look for it where no password may be.

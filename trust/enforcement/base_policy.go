@@ -13,8 +13,8 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // RecheckBase is when it is looked again whether the OS image is known.

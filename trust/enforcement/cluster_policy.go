@@ -20,7 +20,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // overdue is when a ClusterImagePolicy should have become part of a pool's MachineConfigs.

@@ -14,7 +14,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
 
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Rule is who is trusted for images of one repository, and what they have to have.

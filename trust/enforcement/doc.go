@@ -2,5 +2,5 @@
 // where the cluster has that kind and it can say it, with a MachineConfig elsewhere.
 //
 // Rule: it writes these two kinds of objects and nothing else. What nodes read is made by
-// machineconfigs/signaturepolicy; whose signatures are trusted is handed in.
+// trust/signaturepolicy; whose signatures are trusted is handed in.
 package enforcement

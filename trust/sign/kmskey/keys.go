@@ -17,7 +17,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
 	"k8s.io/utils/clock"
 
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // Times of keys of a service.

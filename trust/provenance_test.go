@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/trust"
 )
 
 var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)

@@ -23,12 +23,12 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/trust"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // Trust has those whose signatures nodes are to accept; *sign.SecretKeys is one.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/signtest"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
 var pusher = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}

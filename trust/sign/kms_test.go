@@ -29,8 +29,8 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/sign"
-	"github.com/layerwright/layerwright/internal/sign/kmskey"
+	"github.com/layerwright/layerwright/trust/sign"
+	"github.com/layerwright/layerwright/trust/sign/kmskey"
 )
 
 // Variables that make this program the plug-in of a service.

@@ -12,7 +12,7 @@ import (
 	"github.com/distribution/reference"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/trust/sign"
 )
 
 // below is the end of an entry that means all repositories below a name.
