@@ -49,7 +49,7 @@ func OfPlaces(doing, subject string, errs []error, refused []string) error {
 
 // rank orders errors: what may pass comes first, and that something does not exist last.
 func rank(err error) int {
-	rank := 2 * int(fault.ClassOf(err))
+	rank := 2 * int(fault.ClassOf(err)) //nolint:mnd // each class has two
 	if IsNotFound(err) {
 		rank++
 	}
