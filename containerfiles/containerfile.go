@@ -20,7 +20,7 @@ const (
 	maxMessage = 300
 )
 
-// Names of the stages that an administrator may start from (DESIGN.md "The image"). They are
+// Names of the stages that an administrator may start from (docs/containerfiles.md). They are
 // compared without regard to case.
 const (
 	// StageBase is the base image. The configuration is appended after the administrator's content.

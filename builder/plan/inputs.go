@@ -8,8 +8,8 @@ import (
 )
 
 // Inputs are everything that decides what an image holds, by content: no names of secrets, rendered
-// MachineConfigs or pools are among them, so renaming one of those changes no key (DESIGN.md, "The
-// image").
+// MachineConfigs or pools are among them, so renaming one of those changes no key
+// (docs/architecture.md).
 //
 // It can be written as JSON and read back, so that the inputs of one build can be compared with
 // those of the next.

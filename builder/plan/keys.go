@@ -19,8 +19,8 @@ const (
 // key fit into a tag, a label and an object name.
 const keyLength = 32
 
-// Keys are the two levels of an image's identity (DESIGN.md, "The image"): 32 lowercase hexadecimal
-// characters each.
+// Keys are the two levels of an image's identity (docs/architecture.md): 32 lowercase
+// hexadecimal characters each.
 type Keys struct {
 	// Content is over what is built: base, extensions, kernel, Containerfiles and what their RUN
 	// lines see.

@@ -11,7 +11,7 @@ import (
 )
 
 // notInImage are the directories that a node does not take from an image, with what happens
-// instead. On ostree systems the second half of them are links into /var (DESIGN.md "The image").
+// instead. On ostree systems the second half of them are links into /var (docs/config-layer.md).
 var notInImage = []struct{ dir, why string }{
 	{"/var", "is the node's own; an image's /var only seeds a first boot"},
 	{"/run", "is empty on each boot"},

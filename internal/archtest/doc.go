@@ -1,5 +1,5 @@
-// Package archtest keeps DESIGN.md's import rule: who may import whom, which folders stay pure, and
-// which binaries stay light.
+// Package archtest keeps the import rule of docs/architecture.md: who may import whom, which
+// folders stay pure, and which binaries stay light.
 //
 // The rules are data (rules.go), each with the reason that a person reads when a build breaks it.
 // Rules for folders that do not exist yet match nothing until someone makes them. The package holds

@@ -6,7 +6,7 @@ import "slices"
 // folders of this module, all others are import paths; "..." at the end takes in everything below,
 // and "./..." is the whole module.
 type Rule struct {
-	// Name is short and in the words of DESIGN.md.
+	// Name is short and in the words of docs/architecture.md.
 	Name string
 	// Reason is for the person whose change breaks the rule.
 	Reason string
@@ -29,7 +29,7 @@ type Rule struct {
 // Module is the path of this module.
 const Module = "github.com/layerwright/layerwright"
 
-// Folders of DESIGN.md's layout, in the groups that its import rule names.
+// Folders of docs/architecture.md, in the groups that the import rule names.
 var (
 	api  = []string{"./api/..."}
 	pure = []string{
@@ -75,7 +75,7 @@ var (
 	}
 )
 
-// Rules is DESIGN.md's import rule.
+// Rules is the import rule of docs/architecture.md.
 func Rules() []Rule { return slices.Concat(folderRules(), moduleRules()) }
 
 // folderRules say what each folder of the layout may import.
