@@ -63,7 +63,7 @@ func addConf(whole, more map[string]any) {
 		case []map[string]any:
 			before, _ := whole[key].([]map[string]any)
 			kept := slices.DeleteFunc(slices.Clone(before), func(old map[string]any) bool {
-				return slices.ContainsFunc(value, func(new map[string]any) bool { return prefixOf(new) == prefixOf(old) })
+				return slices.ContainsFunc(value, func(later map[string]any) bool { return prefixOf(later) == prefixOf(old) })
 			})
 			whole[key] = append(kept, value...)
 		case map[string]any:

@@ -73,7 +73,6 @@ func (p *poolView) wants() (nodes.Target, string) {
 
 // assess says how the pool is, by its conditions, its items and what the controller wrote.
 func (p *poolView) assess(item *Item) {
-	updated := p.condition(mcfgv1.PoolUpdated)
 	worst := Done
 	var because []string
 	for i := range item.Items {
@@ -91,34 +90,41 @@ func (p *poolView) assess(item *Item) {
 			item.Command = m.commandFor(&subject{pool: p.pool.Name, namespace: p.namespace(), reason: reason})
 		}
 	}
-	item.WaitsFor = slices.DeleteFunc(slices.Clone(p.lines.ofPool), func(line string) bool { return line == item.Step })
-	if c := p.condition(mcfgv1.PoolRolloutDegraded); c != nil && c.Status == corev1.ConditionTrue {
-		item.WaitsFor = append(item.WaitsFor, c.Message)
-		if worst < Degraded {
-			worst, item.Next = Degraded, You
-		}
-		item.Command = resume(&subject{pool: p.pool.Name})
-		if c.Reason != mcfgv1.ReasonRolloutHalted {
-			item.Command = describePool(&subject{pool: p.pool.Name})
-		}
-	}
-	if c := p.condition(mcfgv1.ConditionStalled); c != nil && c.Status == corev1.ConditionTrue && worst < Held {
-		worst, item.Next, item.Command, because = Degraded, You, describePool(&subject{pool: p.pool.Name}), texts(c.Message)
-	}
-	if worst == Done && p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
-		worst, item.Next, because = Waiting, Controller, []string{changedSince}
-	}
-	if worst == Done && (updated == nil || updated.Status != corev1.ConditionTrue && updated.Reason != mcfgv1.ReasonNoNodes) {
-		worst, item.Next = Waiting, Controller
-	}
 	item.Assessment = worst
-	if updated != nil {
+	because = p.assessConditions(item, because)
+	if updated := p.condition(mcfgv1.PoolUpdated); updated != nil {
 		item.Since = updated.LastTransitionTime.Time
 		item.Step = cmp.Or(item.Step, updated.Message)
 	}
 	if len(item.WaitsFor) == 0 {
 		item.WaitsFor = because
 	}
+}
+
+// assessConditions adds what the pool's own conditions say, and gives the reason that counts now.
+func (p *poolView) assessConditions(item *Item, because []string) []string {
+	updated := p.condition(mcfgv1.PoolUpdated)
+	item.WaitsFor = slices.DeleteFunc(slices.Clone(p.lines.ofPool), func(line string) bool { return line == item.Step })
+	if c := p.condition(mcfgv1.PoolRolloutDegraded); c != nil && c.Status == corev1.ConditionTrue {
+		item.WaitsFor = append(item.WaitsFor, c.Message)
+		if item.Assessment < Degraded {
+			item.Assessment, item.Next = Degraded, You
+		}
+		item.Command = resume(&subject{pool: p.pool.Name})
+		if c.Reason != mcfgv1.ReasonRolloutHalted {
+			item.Command = describePool(&subject{pool: p.pool.Name})
+		}
+	}
+	if c := p.condition(mcfgv1.ConditionStalled); c != nil && c.Status == corev1.ConditionTrue && item.Assessment < Held {
+		item.Assessment, item.Next, item.Command, because = Degraded, You, describePool(&subject{pool: p.pool.Name}), texts(c.Message)
+	}
+	if item.Assessment == Done && p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
+		item.Assessment, item.Next, because = Waiting, Controller, []string{changedSince}
+	}
+	if item.Assessment == Done && (updated == nil || updated.Status != corev1.ConditionTrue && updated.Reason != mcfgv1.ReasonNoNodes) {
+		item.Assessment, item.Next = Waiting, Controller
+	}
+	return because
 }
 
 func (p *poolView) condition(conditionType mcfgv1.MachineConfigPoolConditionType) *mcfgv1.MachineConfigPoolCondition {

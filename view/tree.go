@@ -98,9 +98,14 @@ type Item struct {
 
 // The kinds of items.
 const (
-	KindPool, KindConfig, KindBuild, KindImage = "MachineConfigPool", "MachineOSConfig", "MachineOSBuild", "MachineOSImage"
-	KindNode, KindCondition                    = "Node", "Condition"
-	KindStreams, KindMachines                  = "OSImageStream", "MachineConfiguration"
+	KindPool      = "MachineConfigPool"
+	KindConfig    = "MachineOSConfig"
+	KindBuild     = "MachineOSBuild"
+	KindImage     = "MachineOSImage"
+	KindNode      = "Node"
+	KindCondition = "Condition"
+	KindStreams   = "OSImageStream"
+	KindMachines  = "MachineConfiguration"
 )
 
 // Tree is what a cluster says, pools first.

@@ -44,7 +44,8 @@ func pushes(t *testing.T, host, text string) (*run, error) {
 	require.NoError(t, err)
 	targets, err := r.targets()
 	require.NoError(t, err)
-	return r, r.upload(t.Context(), system, image, targets)
+	err = r.upload(t.Context(), system, image, targets)
+	return r, err
 }
 
 // TestContentThatIsBuiltAgain has its tag, or the next one where the registry lets no one move it,

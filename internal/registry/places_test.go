@@ -30,7 +30,8 @@ func digestMirrors(policy, source string, places ...string) mirrors.Table {
 
 // named is an image of a server by another repository's name.
 func named(repository, pinned string) string {
-	return repository + pinned[strings.Index(pinned, "@"):]
+	_, digest, _ := strings.Cut(pinned, "@")
+	return repository + "@" + digest
 }
 
 func TestReadsGoThroughMirrors(t *testing.T) {

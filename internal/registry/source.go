@@ -35,7 +35,8 @@ func (c *Client) open(ctx context.Context, ref name.Reference) (*source, error) 
 			return nil, call.Fail(err)
 		}
 		s := &source{client: c, puller: puller, ref: ref, place: place, call: call}
-		return s, s.read(ctx)
+		err = s.read(ctx)
+		return s, err
 	})
 }
 

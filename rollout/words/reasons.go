@@ -39,10 +39,18 @@ const (
 	UpdateFailed = "its update failed"
 	// Failed is of a node that failed, and can't go back now.
 	Failed = "failed, and "
-	// GoesBack and WentBack go on with how the node failed, StuckBack with why it can't go back.
-	GoesBack, WentBack, StuckBack = "goes back, because it failed: ", "went back, because it failed: ", "could not go back: "
-	// NotReady, DiskPressure and Cordoned are why no pods can be scheduled to a node.
-	NotReady, DiskPressure, Cordoned = "is not Ready", "is short of disk space", "was cordoned"
+	// GoesBack goes on with how the node failed.
+	GoesBack = "goes back, because it failed: "
+	// WentBack goes on with how the node failed.
+	WentBack = "went back, because it failed: "
+	// StuckBack goes on with why the node can't go back.
+	StuckBack = "could not go back: "
+	// NotReady is of a node that its kubelet does not report as Ready.
+	NotReady = "is not Ready"
+	// DiskPressure is of a node that takes no pods for lack of space.
+	DiskPressure = "is short of disk space"
+	// Cordoned is of a node that a person took out of scheduling.
+	Cordoned = "was cordoned"
 	// NotReadyYet is of a node that has the image.
 	NotReadyYet = "has the image, and is not Ready"
 	// NotHealthyYet goes on with the name of a health check, and what it read.
@@ -63,12 +71,20 @@ const (
 	WaitsForSlot = waits + "for a slot: "
 	// WaitsToStage is of a node that does not pull yet.
 	WaitsToStage = waits + "to stage the image: "
-	// WaitsForWindow goes on with the name of the window, NoWindow with why none can open.
-	WaitsForWindow, NoWindow = waits + "for maintenance window ", waits + "for a maintenance window, and none can open: "
-	// WaitsForCanaries goes on with which, or until when; NoCanaries is of a pool without any.
-	WaitsForCanaries, NoCanaries = waits + "for the canaries", waits + "for canaries: "
-	// WaitsForBatch, WaitsForPool and WaitsForHealthCheck go on with the name.
-	WaitsForBatch, WaitsForPool, WaitsForHealthCheck = waits + "for batch ", waits + "for pool ", waits + "for health check "
+	// WaitsForWindow goes on with the name of the window.
+	WaitsForWindow = waits + "for maintenance window "
+	// NoWindow goes on with why none can open.
+	NoWindow = waits + "for a maintenance window, and none can open: "
+	// WaitsForCanaries goes on with which, or until when.
+	WaitsForCanaries = waits + "for the canaries"
+	// NoCanaries goes on with why the pool has none.
+	NoCanaries = waits + "for canaries: "
+	// WaitsForBatch goes on with the name.
+	WaitsForBatch = waits + "for batch "
+	// WaitsForPool goes on with the name.
+	WaitsForPool = waits + "for pool "
+	// WaitsForHealthCheck goes on with the name.
+	WaitsForHealthCheck = waits + "for health check "
 	// WaitsForProof is of a node that others have to be healthy for.
 	WaitsForProof = waits + "until others are healthy: "
 	// WaitsForImage goes on with the rendered MachineConfig that there is no image of.

@@ -51,7 +51,7 @@ func (l rekor) add(ctx context.Context, record upload) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("writing to the transparency log %q: its answer is not one entry: %w", l.url, err)
 	}
-	if entry.Validate(strfmt.Default) != nil || entry.Verification == nil {
+	if isBroken := entry.Validate(strfmt.Default) != nil; isBroken || entry.Verification == nil {
 		return "", nil
 	}
 	text, err := json.Marshal(bundle.EntryToBundle(entry))
