@@ -57,9 +57,7 @@ func BenchmarkScale(b *testing.B) {
 	a.rendered(b, pools...)
 	for some := range slices.Chunk(pools[:scaleImages], scaleAtOnce) {
 		a.createAll(b, some)
-		for _, pool := range some {
-			a.await(b, pool, "")
-		}
+		a.imaged(b, some)
 	}
 	a.quiet(b)
 	before := peakMiB(b, a.process.Process.Pid)
@@ -152,6 +150,22 @@ func (a *arena) configurations(b *testing.B) map[string]string {
 		names[list.Items[i].Name] = list.Items[i].Spec.Configuration.Name
 	}
 	return names
+}
+
+// imaged waits until MachineOSConfigs have an image.
+func (a *arena) imaged(b *testing.B, names []string) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		var list mcfgv1.MachineOSConfigList
+		require.NoError(b, a.List(b.Context(), &list))
+		has := 0
+		for i := range list.Items {
+			if list.Items[i].Status.CurrentImagePullSpec != "" && slices.Contains(names, list.Items[i].Name) {
+				has++
+			}
+		}
+		return has == len(names)
+	}, patience, time.Second)
 }
 
 // joined waits until pools have another configuration than they had, with a MachineConfig in it.
