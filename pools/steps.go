@@ -153,13 +153,18 @@ func (r *Reconciler) gatherConfigs(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// config reads one MachineConfig; nil if there is none.
+// config reads one MachineConfig from the cache; nil if there is none.
 func (r *Reconciler) config(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
 	if name == "" {
 		return nil, nil //nolint:nilnil // there is none of no name
 	}
+	return readConfig(ctx, r.client, name, client.UnsafeDisableDeepCopy)
+}
+
+// readConfig reads one MachineConfig; nil if there is none.
+func readConfig(ctx context.Context, from client.Reader, name string, options ...client.GetOption) (*mcfgv1.MachineConfig, error) {
 	mc := &mcfgv1.MachineConfig{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
+	if err := from.Get(ctx, client.ObjectKey{Name: name}, mc, options...); apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // that there is none is an answer
 	} else if err != nil {
 		return nil, fmt.Errorf("reading MachineConfig %q: %w", name, err)
@@ -264,7 +269,7 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 		return err
 	}
 	if existing == nil && s.want.stored != "" { // it was deleted, or the cache has not seen it yet
-		existing, err = r.currentConfig(ctx, s.want.name)
+		existing, err = readConfig(ctx, r.reader, s.want.name)
 		if err != nil {
 			return err
 		}
@@ -291,17 +296,6 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 	return err
 }
 
-// currentConfig reads one MachineConfig from the API server; nil if there is none.
-func (r *Reconciler) currentConfig(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
-	mc := &mcfgv1.MachineConfig{}
-	if err := r.reader.Get(ctx, client.ObjectKey{Name: name}, mc); apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
-	} else if err != nil {
-		return nil, fmt.Errorf("reading rendered MachineConfig %q: %w", name, err)
-	}
-	return mc, nil
-}
-
 // versionOf identifies one state of one object.
 func versionOf(mc *mcfgv1.MachineConfig) string { return string(mc.UID) + "/" + mc.ResourceVersion }
 
@@ -314,7 +308,7 @@ func (r *Reconciler) createRendered(ctx context.Context, s *scope, content *mcfg
 	}
 	err := r.client.Create(ctx, mc)
 	if apierrors.IsAlreadyExists(err) {
-		return r.currentConfig(ctx, mc.Name)
+		return readConfig(ctx, r.reader, mc.Name)
 	}
 	if err != nil {
 		return nil, storeFault(mc.Name, err)
