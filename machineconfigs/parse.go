@@ -27,6 +27,9 @@ func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 	return cfg, nil
 }
 
+// errTrimmed is a mistake of ours: without its content a MachineConfig looks as if it had none.
+var errTrimmed = errors.New("the content was left out in the cache")
+
 var errNoMachineConfig = errors.New("there is no MachineConfig")
 
 // parse survives whatever the libraries make of a configuration that no one has thought of. Size is
@@ -43,6 +46,9 @@ func parse(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []*Error) {
 }
 
 func parseUnguarded(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []*Error) {
+	if isTrimmed(mc) {
+		return nil, 0, []*Error{invalid(mc.Name, "spec.config", errTrimmed)}
+	}
 	reader := &ignitionReader{name: mc.Name}
 	raw := mc.Spec.Config.Raw
 	if raw == nil && mc.Spec.Config.Object != nil { // made by a program, not read from JSON

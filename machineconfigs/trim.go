@@ -11,19 +11,30 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// annotationTrimmed has the hash of a content that was left out. It is in memory only.
+// annotationTrimmed says that the content was left out, and of what IsSameContent compares has its
+// hash. It is in memory only.
 const annotationTrimmed = "layerwright.io/trimmed-content"
 
 // Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last,
-// and the content of a rendered one, whose hash stays for IsSameContent. There are many rendered
-// MachineConfigs, and few are read. Caches trim what they list twice.
+// and the content, which is read when a pool is rendered. Of a MachineConfig that a controller made
+// the hash stays for IsSameContent. Caches trim what they list twice.
 func Trim(mc *mcfgv1.MachineConfig) {
 	delete(mc.Annotations, corev1.LastAppliedConfigAnnotation)
-	if !IsRendered(mc) || len(mc.Spec.Config.Raw) == 0 {
+	if len(mc.Spec.Config.Raw) == 0 {
 		return
 	}
-	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, contentHash(mc.Spec.Config.Raw))
+	hash := ""
+	if IsRendered(mc) || metav1.GetControllerOf(mc) != nil {
+		hash = contentHash(mc.Spec.Config.Raw)
+	}
+	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, hash)
 	mc.Spec.Config.Raw = nil
+}
+
+// isTrimmed reports whether the content was left out.
+func isTrimmed(mc *mcfgv1.MachineConfig) bool {
+	_, has := mc.Annotations[annotationTrimmed]
+	return has && len(mc.Spec.Config.Raw) == 0
 }
 
 // Untrim takes away what Trim has added, for an object that is written with all of its content.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
@@ -19,8 +20,21 @@ func TestTrim(t *testing.T) {
 	written := machineConfig("50-a", `{"a":1}`)
 	written.Annotations = map[string]string{applied: "{}", "other": "stays"}
 	Trim(written)
-	require.Equal(t, map[string]string{"other": "stays"}, written.Annotations)
-	require.JSONEq(t, `{"a":1}`, string(written.Spec.Config.Raw), "it is rendered")
+	require.Equal(t, map[string]string{"other": "stays", annotationTrimmed: ""}, written.Annotations)
+	require.Empty(t, written.Spec.Config.Raw)
+	require.False(t, IsSameContent(written, written))
+	_, err := Parse(written)
+	require.ErrorIs(t, err, errTrimmed)
+	none := machineConfig("50-b", "")
+	Trim(none)
+	_, err = Parse(none)
+	require.NoError(t, err, "it has no content")
+
+	made := machineConfig("99-made", `{"a": 1}`)
+	made.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineOSConfig", Controller: new(true)}}
+	untrimmed := made.DeepCopy()
+	Trim(made)
+	require.True(t, IsSameContent(untrimmed, made))
 
 	full, trimmed := rendered(`{"a": 1, "b": [2]}`), rendered(`{"b":[2],"a":1}`)
 	for range 2 { // as caches do

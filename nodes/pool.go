@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -24,7 +23,7 @@ type Selectors struct {
 func NewSelectors(pools []*mcfgv1.MachineConfigPool) *Selectors {
 	s := &Selectors{of: map[string]labels.Selector{}, invalid: map[string]error{}}
 	for _, pool := range pools {
-		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
+		selector, err := Selector(pool.Spec.NodeSelector)
 		switch {
 		case err != nil:
 			s.invalid[pool.Name] = fmt.Errorf("reading spec.nodeSelector: %w", err)

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -27,6 +28,7 @@ func BenchmarkNodeEvent(b *testing.B) {
 		mc.Spec.Config.Raw = append(mc.Spec.Config.Raw, make([]byte, 200<<10)...)
 		in.configs = append(in.configs, mc)
 	}
+	in.content = func(context.Context) ([]*mcfgv1.MachineConfig, error) { return in.configs, nil }
 	renders := newRenders(func(machineconfigs.Options, []*mcfgv1.MachineConfig) (*machineconfigs.Rendered, error) {
 		return &machineconfigs.Rendered{MachineConfig: newConfig("x", "", "/a")}, nil
 	}, nil)

@@ -57,8 +57,6 @@ type Reconciler struct {
 	events  events.Publisher
 	options Options
 	renders *renders
-	// selectors are those of MachineConfigs.
-	selectors configSelectors
 	// lacksPins reports whether the cluster lacks the kind PinnedImageSet.
 	lacksPins bool
 }
@@ -67,7 +65,6 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render, options.InWork),
-		selectors: configSelectors{byPool: map[string]configSelector{}},
 	}
 }
 
@@ -78,7 +75,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.renders.forget(req.Name)
-			r.selectors.forget(req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

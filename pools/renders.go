@@ -10,6 +10,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -21,7 +22,9 @@ type renderFunc func(machineconfigs.Options, []*mcfgv1.MachineConfig) (*machinec
 type inputs struct {
 	options machineconfigs.Options
 	stream  streams.Choice
-	configs []*mcfgv1.MachineConfig
+	configs []*mcfgv1.MachineConfig // as the cache has them, without their content
+	// content reads them with their content, as they are now.
+	content func(context.Context) ([]*mcfgv1.MachineConfig, error)
 	// accepted are the rules whose findings are accepted, as the pool's annotation has them.
 	accepted string
 }
@@ -70,8 +73,9 @@ func newRenders(render renderFunc, inWork *inwork.Log) *renders {
 	return &renders{render: render, inWork: inWork, last: map[string]*outcome{}}
 }
 
-// noted renders, and notes meanwhile that the pool is in work.
-func (r *renders) noted(ctx context.Context, in inputs) (*machineconfigs.Rendered, error) {
+// noted renders, and notes meanwhile that the pool is in work. Inputs that have changed since they
+// were listed are taken as they are now.
+func (r *renders) noted(ctx context.Context, in *inputs) (*machineconfigs.Rendered, error) {
 	work := inwork.Work{Object: fmt.Sprintf("MachineConfigPool %q", in.options.Pool), Version: hex.EncodeToString([]byte(in.key()))}
 	end, err := r.inWork.Begin(ctx, work)
 	if err != nil {
@@ -80,11 +84,16 @@ func (r *renders) noted(ctx context.Context, in inputs) (*machineconfigs.Rendere
 	defer end()
 	r.turn.Lock()
 	defer r.turn.Unlock()
+	configs, err := in.content(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in.configs = configs
 	rendered, err := r.render(in.options, in.configs)
 	if err != nil {
 		return nil, renderFault(err)
 	}
-	return rendered, blocked(&in, rendered)
+	return rendered, blocked(in, rendered)
 }
 
 // of renders the inputs, unless it was they that were rendered last.
@@ -96,8 +105,8 @@ func (r *renders) of(ctx context.Context, in inputs) *outcome {
 	if last != nil && last.key == key {
 		return last
 	}
-	out := &outcome{key: key, stream: in.stream}
-	if rendered, err := r.noted(ctx, in); err != nil {
+	out := &outcome{stream: in.stream}
+	if rendered, err := r.noted(ctx, &in); err != nil {
 		out.err = err
 	} else {
 		out.name, out.sources, out.content = rendered.MachineConfig.Name, rendered.Sources, rendered.MachineConfig
@@ -106,6 +115,7 @@ func (r *renders) of(ctx context.Context, in inputs) *outcome {
 	if fault.IsTransient(out.err) || fault.Reason(out.err) == mcfgv1.ReasonWaitingForTurn {
 		return out
 	}
+	out.key = in.key() // of what was rendered
 	r.mu.Lock()
 	r.last[in.options.Pool] = out
 	r.mu.Unlock()
@@ -115,9 +125,12 @@ func (r *renders) of(ctx context.Context, in inputs) *outcome {
 // contentOf gives the rendered MachineConfig, which is rendered once more if it has been let go.
 func (r *renders) contentOf(ctx context.Context, in inputs, out *outcome) (*mcfgv1.MachineConfig, error) {
 	if out.content == nil {
-		rendered, err := r.noted(ctx, in)
+		rendered, err := r.noted(ctx, &in)
 		if err != nil {
 			return nil, err
+		}
+		if rendered.MachineConfig.Name != out.name {
+			return nil, fmt.Errorf("the MachineConfigs of %q have changed", out.name) // which is an event too
 		}
 		out.content = rendered.MachineConfig
 	}
@@ -139,8 +152,6 @@ func (in *inputs) key() string {
 	write(in.options.Pool, in.options.ControllerVersion, in.options.ReleaseVersion)
 	write(in.options.Images.OSImage, in.options.Images.ExtensionsImage, in.options.Images.Stream, in.options.Images.Explicit)
 	write(in.accepted, in.stream.Name)
-	for _, mc := range in.configs {
-		write(string(mc.UID), mc.ResourceVersion, mc.Name)
-	}
+	write(selected.Version(in.configs))
 	return string(hash.Sum(nil))
 }

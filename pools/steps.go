@@ -23,6 +23,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
@@ -128,16 +129,17 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 // gatherConfigs reads the MachineConfigs that concern the pool, and no others: a list of all would
 // be copied for every pool.
 func (r *Reconciler) gatherConfigs(ctx context.Context, s *scope) error {
-	var selected, rendered mcfgv1.MachineConfigList
-	if selector, err := metav1.LabelSelectorAsSelector(s.pool.Spec.MachineConfigSelector); err == nil { // else Select says so
-		if err := r.client.List(ctx, &selected, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing MachineConfigs: %w", err)
-		}
+	var (
+		rendered mcfgv1.MachineConfigList
+		err      error
+	)
+	if s.configs, err = selected.Indexed(ctx, r.client, s.pool); err != nil {
+		return err
 	}
 	if err := r.client.List(ctx, &rendered, client.MatchingFields{fieldPool: s.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing rendered MachineConfigs: %w", err)
 	}
-	s.configs, s.rendered = pointers(selected.Items), pointers(rendered.Items)
+	s.rendered = pointers(rendered.Items)
 	names := sets.New(s.pool.Spec.Configuration.Name)
 	for _, n := range s.nodes.Members[s.pool.Name] {
 		names.Insert(n.CurrentConfig)
@@ -193,16 +195,14 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 		return &outcome{err: streamFault(err)}
 	}
 	s.stream = stream
-	selected, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
+	configs, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
 	if err != nil {
 		return &outcome{err: renderFault(err)}
 	}
-	if r.options.Check != nil {
-		if err := r.options.Check(s.pool.Name, selected); err != nil {
-			return &outcome{err: renderFault(err)}
-		}
+	content := func(ctx context.Context) ([]*mcfgv1.MachineConfig, error) {
+		return r.contents(ctx, s.pool, stream.Name)
 	}
-	s.in = inputs{stream: stream, configs: selected, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{
+	s.in = inputs{stream: stream, configs: configs, content: content, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{
 		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,
 		// Builders take no rendered MachineConfig without the annotation; where there are no
 		// releases, the program is one.
@@ -213,6 +213,23 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 		},
 	}}
 	return r.renders.of(ctx, s.in)
+}
+
+// contents asks the API server for the MachineConfigs that a pool joins: the cache has them without
+// their content.
+func (r *Reconciler) contents(ctx context.Context, pool *mcfgv1.MachineConfigPool, stream string) ([]*mcfgv1.MachineConfig, error) {
+	all, err := selected.Configs(ctx, r.reader, pool)
+	if err != nil {
+		return nil, err
+	}
+	configs, err := machineconfigs.Select(pool, stream, all)
+	if err == nil && r.options.Check != nil {
+		err = r.options.Check(pool.Name, configs)
+	}
+	if err != nil {
+		return nil, renderFault(err)
+	}
+	return configs, nil
 }
 
 func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {

@@ -25,6 +25,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/nodes"
 )
 
@@ -50,8 +51,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
 	indexer := manager.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &mcfgv1.MachineConfig{}, fieldPool, poolOf); err != nil { //nolint:forbidigo // before anything runs
-		return fmt.Errorf("setting up %s: %w", controllerName, err)
+	for field, values := range indexes {
+		if err := indexer.IndexField(context.Background(), &mcfgv1.MachineConfig{}, field, values); err != nil { //nolint:forbidigo // before anything runs
+			return fmt.Errorf("setting up %s: %w", controllerName, err)
+		}
 	}
 	_, err := manager.GetRESTMapper().RESTMapping(pinnedImageSetKind)
 	if err != nil && !meta.IsNoMatchError(err) {
@@ -84,7 +87,8 @@ func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reco
 		if len(owners) > 0 {
 			return slices.Contains(owners, pool.Name)
 		}
-		return r.selectors.of(pool).Matches(labels.Set(mc.GetLabels()))
+		selector, err := nodes.Selector(pool.Spec.MachineConfigSelector)
+		return err == nil && selector.Matches(labels.Set(mc.GetLabels())) // the pool's own reconcile says what is wrong
 	})
 }
 
@@ -92,6 +96,9 @@ const poolKind = "MachineConfigPool"
 
 // fieldPool is the index of rendered MachineConfigs by the pool that owns them.
 const fieldPool = "pool"
+
+// indexes are those of MachineConfigs that reconciles list by.
+var indexes = map[string]client.IndexerFunc{fieldPool: poolOf, selected.FieldRole: selected.RoleOf}
 
 // poolOf is the pool that owns a MachineConfig.
 func poolOf(mc client.Object) []string {

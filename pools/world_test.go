@@ -22,6 +22,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/machineconfigs"
 )
@@ -52,7 +53,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		options: Options{RenderedConfigLimit: 10, ControllerVersion: "v1.2.3"},
 	}
 	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t, admissionv1.AddToScheme)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
-		WithIndex(&mcfgv1.MachineConfig{}, fieldPool, poolOf).Build()
+		WithIndex(&mcfgv1.MachineConfig{}, fieldPool, poolOf).WithIndex(&mcfgv1.MachineConfig{}, selected.FieldRole, selected.RoleOf).Build()
 	calls := apitest.Writes(w.clock, w.call)
 	calls.Patch, calls.List, calls.Get = w.patch, w.list, w.get
 	w.WithWatch = interceptor.NewClient(base, calls)
@@ -96,7 +97,13 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 		if _, isConfig := o.(*mcfgv1.MachineConfig); isConfig && w.hidden[key.Name] && isCached(opts) {
 			return apierrors.NewNotFound(mcfgv1.GroupVersion.WithResource("machineconfigs").GroupResource(), key.Name)
 		}
-		return c.Get(ctx, key, o, opts...)
+		if err := c.Get(ctx, key, o, opts...); err != nil {
+			return err
+		}
+		if mc, isConfig := o.(*mcfgv1.MachineConfig); isConfig && isCached(opts) {
+			machineconfigs.Trim(mc)
+		}
+		return nil
 	})
 }
 
@@ -107,6 +114,11 @@ func (w *world) list(ctx context.Context, c client.WithWatch, l client.ObjectLis
 		}
 		if configs, ok := l.(*mcfgv1.MachineConfigList); ok {
 			configs.Items = slices.DeleteFunc(configs.Items, func(mc mcfgv1.MachineConfig) bool { return w.hidden[mc.Name] })
+			for i := range configs.Items {
+				if slices.Contains(opts, client.ListOption(client.UnsafeDisableDeepCopy)) {
+					machineconfigs.Trim(&configs.Items[i])
+				}
+			}
 		}
 		return nil
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/streams"
@@ -247,7 +248,7 @@ func waitForPool(name string, err error) error {
 	return fault.NewWaiting(mcfgv1.ReasonWaitingForPool, soon, fmt.Errorf("MachineConfigPool %q: %w", name, err))
 }
 
-// trialObjects are those that rendering depends on. They are shared with the cache, and only read.
+// trialObjects are those that rendering depends on.
 func (r *Reconciler) trialObjects(ctx context.Context, pool *mcfgv1.MachineConfigPool) (trial.Objects, error) {
 	objects := trial.Objects{Pool: pool, Version: version.Current().Version}
 	worker := &mcfgv1.MachineConfigPool{}
@@ -262,14 +263,9 @@ func (r *Reconciler) trialObjects(ctx context.Context, pool *mcfgv1.MachineConfi
 	} else if !apierrors.IsNotFound(err) {
 		return objects, fmt.Errorf("reading OSImageStream %q: %w", mcfgv1.OSImageStreamName, err)
 	}
-	var configs mcfgv1.MachineConfigList
-	if err := r.options.Client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
-		return objects, fmt.Errorf("listing MachineConfigs: %w", err)
-	}
-	for i := range configs.Items {
-		objects.Configs = append(objects.Configs, &configs.Items[i])
-	}
-	return objects, nil
+	var err error
+	objects.Configs, err = selected.Configs(ctx, r.options.Reader, pool)
+	return objects, err
 }
 
 // trialInputs identify all that a report speaks of: the name of a rendered MachineConfig has a hash

@@ -6,14 +6,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 )
 
 // NameSources has an error about the rendered MachineConfig of a pool name the MachineConfigs that
-// it was joined from. They are read only then, and where they can't be, the error is as it was.
+// it was joined from. They are read only then, not for one who waits for its turn, and where they
+// can't be, the error is as it was.
 func NameSources(ctx context.Context, from client.Reader, pool string, err error) error {
-	if err == nil || !layer.IsAbout(err) {
+	if err == nil || !layer.IsAbout(err) || fault.Reason(err) == mcfgv1.ReasonWaitingForTurn {
 		return err
 	}
 	found := &mcfgv1.MachineConfigPool{}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/internal/turns"
@@ -20,7 +19,7 @@ type memory[T any] struct {
 	// limit is how many answers are remembered.
 	limit int
 
-	flights singleflight.Group
+	flights turns.Flights
 	mu      sync.Mutex
 	answers map[string]answer[T]
 }

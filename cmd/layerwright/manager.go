@@ -104,7 +104,7 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // cacheOptions keep what no one reads out of memory: who wrote which field of every object, of
-// Nodes the list of the container images that they hold, which is most of a Node, of rendered
+// Nodes the list of the container images that they hold, which is most of a Node, of
 // MachineConfigs their content, which the API server is asked for, and all but the version of
 // ConfigMaps.
 //

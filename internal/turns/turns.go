@@ -121,7 +121,7 @@ func (t *Turns) leave(ctx context.Context, mine *turn) error {
 		first.end(fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, again, fmt.Errorf(
 			"image %q took more than %s to read while others waited; it goes on at its next turn", first.image, lasts)))
 	}
-	return waiting(first.image, first.registry)
+	return waiting(again, first.image, first.registry)
 }
 
 // oldest is the turn that was taken first.
@@ -144,6 +144,6 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("it waits for the turn of image %q of registry %q, which is read now", e.Image, e.Registry)
 }
 
-func waiting(image, registry string) error {
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, again, &WaitError{Image: image, Registry: registry})
+func waiting(after time.Duration, image, registry string) error {
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, after, &WaitError{Image: image, Registry: registry})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -23,7 +22,7 @@ func requireWaits(t *testing.T, err error, text string) {
 	require.ErrorAs(t, err, &wait)
 	require.EqualError(t, err, text)
 	require.Equal(t, fault.Waiting, fault.ClassOf(err))
-	require.Equal(t, 2*time.Second, fault.After(err))
+	require.InDelta(t, 2*time.Second, fault.After(err), float64(50*time.Millisecond))
 }
 
 func TestTurns(t *testing.T) {
@@ -147,7 +146,7 @@ func TestATurnIsNotWaitedForWithoutAContext(t *testing.T) {
 func TestShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var flights singleflight.Group
+		var flights turns.Flights
 		read := make(chan int)
 		ask := func() (int, error) {
 			return turns.Share(t.Context(), &flights, "key", "a.example/os:1", func() (int, error) { return <-read, nil })
@@ -164,6 +163,15 @@ func TestShare(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(asked), "no longer than for a turn")
 		requireWaits(t, err, `it waits until image "a.example/os:1" has been read, which is wanted elsewhere too`)
 
+		for range 9 {
+			_, err = ask()
+		}
+		assert.Equal(t, 2500*time.Millisecond, fault.After(err), "many ask again with room between them")
+		for range 300 {
+			_, err = ask()
+		}
+		assert.Equal(t, 15*time.Second, fault.After(err))
+
 		follows := make(chan int, 1)
 		go func() {
 			got, err := ask()
@@ -174,12 +182,23 @@ func TestShare(t *testing.T) {
 		read <- 7
 		assert.Equal(t, 7, <-leads, "who reads is not hurried")
 		assert.Equal(t, 7, <-follows)
+
+		go func() {
+			got, err := ask()
+			assert.NoError(t, err)
+			leads <- got
+		}()
+		synctest.Wait()
+		_, err = ask()
+		assert.Equal(t, 2050*time.Millisecond, fault.After(err), "another reading")
+		read <- 8
+		assert.Equal(t, 8, <-leads)
 	})
 }
 
 func TestAPanicIsAnError(t *testing.T) {
 	t.Parallel()
-	var flights singleflight.Group
+	var flights turns.Flights
 	_, err := turns.Share(t.Context(), &flights, "key", "a.example/os:1", func() (int, error) { panic("broken") })
 	require.EqualError(t, err, `reading image "a.example/os:1": panic: broken`)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/internal/turns"
@@ -68,7 +67,7 @@ type Progress struct {
 type Loader struct {
 	options Options
 	cache   cache
-	flights singleflight.Group
+	flights turns.Flights
 	turns   *turns.Turns
 	// memory is that of all indexes.
 	memory *budget

@@ -1,11 +1,8 @@
 package enforcement
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -13,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -23,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
@@ -79,11 +78,16 @@ type Reconciler struct {
 	events events.Publisher
 	// basePolicies are what OS images say of signatures.
 	basePolicies basePolicies
+	// known are the last *configured by the pool's UID.
+	known *lru.Cache
 }
+
+// maxKnown is how many pools are remembered; of more, MachineConfigs are read each time.
+const maxKnown = 1000
 
 // New returns a Reconciler.
 func New(options Options) *Reconciler {
-	return &Reconciler{options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events}
+	return &Reconciler{options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events, known: lru.New(maxKnown)}
 }
 
 // Reconcile reconciles one MachineOSConfig. While there is no key, what nodes accept stays
@@ -204,32 +208,57 @@ type configured struct {
 	ours *mcfgv1.MachineConfig
 	// isSelected reports whether the pool selects it.
 	isSelected bool
+	// version is that of all of them.
+	version string
 }
 
-// configured reads the pool's MachineConfigs.
+// configured reads the pool's MachineConfigs, if they have changed: the cache has them without
+// their content.
 func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigPool) (*configured, error) {
-	var list mcfgv1.MachineConfigList
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing MachineConfigs: %w", err)
+	configs, ours, err := configsOf(ctx, r.client, pool, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
 	}
-	all := make([]*mcfgv1.MachineConfig, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
+	version := selected.Version(append(configs, ours))
+	if known, has := r.known.Get(pool.UID); has && known.(*configured).version == version { //nolint:forcetypeassert // nothing else is in there
+		return known.(*configured), nil //nolint:forcetypeassert // as above
 	}
-	selected, err := machineconfigs.Select(pool, streams.Recorded(pool), all)
+	if configs, ours, err = configsOf(ctx, r.reader, pool); err != nil {
+		return nil, err
+	}
+	there, err := signaturepolicy.Read(pool.Name, configs)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	there, err := signaturepolicy.Read(pool.Name, selected)
-	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-	}
-	out := &configured{Configured: there}
-	isOurs := func(mc *mcfgv1.MachineConfig) bool { return mc.Name == signaturepolicy.MachineConfigName(pool.Name) }
-	if i := slices.IndexFunc(all, isOurs); i >= 0 {
-		out.ours, out.isSelected = all[i], slices.ContainsFunc(selected, isOurs)
-	}
+	out := &configured{Configured: there, ours: ours, version: selected.Version(append(configs, ours))}
+	out.isSelected = ours != nil && slices.ContainsFunc(configs, func(mc *mcfgv1.MachineConfig) bool { return mc.Name == ours.Name })
+	r.known.Add(pool.UID, out)
 	return out, nil
+}
+
+// configsOf are the MachineConfigs that a pool joins, and the one of our name; nil where there is
+// none.
+func configsOf(
+	ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfigPool, options ...client.ListOption,
+) (configs []*mcfgv1.MachineConfig, ours *mcfgv1.MachineConfig, err error) {
+	all, err := selected.Configs(ctx, from, pool, options...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if configs, err = machineconfigs.Select(pool, streams.Recorded(pool), all); err != nil {
+		return nil, nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	name := signaturepolicy.MachineConfigName(pool.Name)
+	if i := slices.IndexFunc(all, func(mc *mcfgv1.MachineConfig) bool { return mc.Name == name }); i >= 0 {
+		return configs, all[i], nil
+	}
+	ours = &mcfgv1.MachineConfig{}
+	if err := from.Get(ctx, client.ObjectKey{Name: name}, ours); apierrors.IsNotFound(err) {
+		return configs, nil, nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading MachineConfig %q: %w", name, err)
+	}
+	return configs, ours, nil
 }
 
 // inTheWay is what keeps our MachineConfig from coming to nodes.
@@ -262,11 +291,12 @@ func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.Mac
 	if !isOwnedAlike(found, wanted) {
 		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by someone else; remove it", wanted.Name))
 	}
-	if isSameJSON(found.Spec.Config.Raw, wanted.Spec.Config.Raw) {
+	if machineconfigs.IsSameContent(found, wanted) {
 		return true, nil
 	}
 	changed := found.DeepCopy()
 	changed.Spec = wanted.Spec
+	machineconfigs.Untrim(changed)
 	if err := r.client.Update(ctx, changed); err != nil {
 		return false, fmt.Errorf("changing MachineConfig %q: %w", wanted.Name, err)
 	}
@@ -278,13 +308,4 @@ func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.Mac
 func isOwnedAlike(a, b metav1.Object) bool {
 	one, other := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
 	return one != nil && other != nil && one.UID == other.UID
-}
-
-// isSameJSON compares what the API server may have written in another order.
-func isSameJSON(a, b []byte) bool {
-	var first, second any
-	if json.Unmarshal(a, &first) != nil || json.Unmarshal(b, &second) != nil {
-		return bytes.Equal(a, b)
-	}
-	return reflect.DeepEqual(first, second)
 }
