@@ -24,14 +24,21 @@ type host struct{ root, extensions string }
 // tooling is where the stand-ins are, which test images have in /usr/bin.
 const tooling = "../test/fixtures/content/tooling/usr/bin"
 
+// records is where the stand-ins keep what is installed.
+const records = "var/lib/dpkg/status.d"
+
+func recordOf(name, version string) string {
+	return "Package: " + name + "\nVersion: " + version + "\nArchitecture: x86_64\n"
+}
+
 func newHost(t *testing.T, installed, offered []string) host {
 	t.Helper()
 	h := host{root: t.TempDir(), extensions: t.TempDir()}
-	for _, dir := range []string{"bin", "etc/yum.repos.d", "usr/lib/sysimage/fixture-rpm", "usr/lib/tmpfiles.d", "tmp", "var/tmp", "run"} {
+	for _, dir := range []string{"bin", "etc/yum.repos.d", records, "usr/lib/tmpfiles.d", "tmp", "var/tmp", "run"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(h.root, dir), 0o755))
 	}
 	for _, name := range installed {
-		require.NoError(t, os.WriteFile(h.record(name), []byte(name+"-1\n"), 0o644))
+		require.NoError(t, os.WriteFile(h.record(name), []byte(recordOf(name, "1")), 0o644))
 	}
 	for _, name := range offered {
 		require.NoError(t, os.WriteFile(filepath.Join(h.extensions, name+"-1.0-1.x86_64.rpm"), packageOf(t, name), 0o644))
@@ -51,8 +58,8 @@ func packageOf(t *testing.T, name string) []byte {
 	buf := &bytes.Buffer{}
 	zw := gzip.NewWriter(buf)
 	tw := tar.NewWriter(zw)
-	body := []byte(name + "-1.0-1\n")
-	require.NoError(t, tw.WriteHeader(&tar.Header{Name: "usr/lib/sysimage/fixture-rpm/" + name, Mode: 0o644, Size: int64(len(body))}))
+	body := []byte(recordOf(name, "1.0-1"))
+	require.NoError(t, tw.WriteHeader(&tar.Header{Name: records + "/" + name, Mode: 0o644, Size: int64(len(body))}))
 	_, err := tw.Write(body)
 	require.NoError(t, err)
 	require.NoError(t, tw.Close())
@@ -61,14 +68,14 @@ func packageOf(t *testing.T, name string) []byte {
 }
 
 func (h host) record(name string) string {
-	return filepath.Join(h.root, "usr/lib/sysimage/fixture-rpm", name)
+	return filepath.Join(h.root, records, name)
 }
 
 // inside moves the paths of a script into the folder.
 func (h host) inside(script string) string {
 	return strings.NewReplacer(
 		"/tmp/coreos-extensions", h.extensions, "/etc/yum.repos.d", h.root+"/etc/yum.repos.d", "-C /", "-C "+h.root,
-		"/usr/lib/sysimage", h.root+"/usr/lib/sysimage", "/usr/lib/tmpfiles.d", h.root+"/usr/lib/tmpfiles.d",
+		"/"+records, h.root+"/"+records, "/usr/lib/tmpfiles.d", h.root+"/usr/lib/tmpfiles.d",
 		"/var/tmp/*", h.root+"/var/tmp/*", " /tmp/*", " "+h.root+"/tmp/*", "/run/.fixture", h.root+"/run/.fixture",
 	).Replace(script)
 }
@@ -98,7 +105,7 @@ func (h host) run(t *testing.T, text string) (string, error) {
 
 func (h host) installed(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(h.root, "usr/lib/sysimage/fixture-rpm"))
+	entries, err := os.ReadDir(filepath.Join(h.root, records))
 	require.NoError(t, err)
 	var names []string
 	for _, e := range entries {

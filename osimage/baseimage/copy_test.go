@@ -25,7 +25,9 @@ const (
 
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	record := func(name, nevra string) tar.Header { return file("usr/lib/sysimage/fixture-rpm/"+name, nevra) }
+	record := func(name, version string) tar.Header {
+		return file("var/lib/dpkg/status.d/"+name, "Package: "+name+"\nVersion: "+version+"\n")
+	}
 	tests := map[string]struct {
 		layers    [][]tar.Header
 		want      string // names and versions
@@ -60,10 +62,10 @@ func TestPackages(t *testing.T) {
 		},
 		"records in two layers, one replaced and one gone": {
 			layers: [][]tar.Header{
-				{record("a", "a-1-1.x86_64"), record("b", "b-1-1.x86_64"), record("c", "c-1-1.x86_64")},
-				{record("b", "b-2-1.x86_64"), file("usr/lib/sysimage/fixture-rpm/.wh.c", "")},
+				{record("a", "1-1"), record("b", "1-1"), record("c", "1-1")},
+				{record("b", "2-1"), file("var/lib/dpkg/status.d/.wh.c", "")},
 			},
-			databases: []string{"/usr/lib/sysimage/fixture-rpm"}, want: "a 1-1, b 2-1", reads: "1 1",
+			databases: []string{"/var/lib/dpkg/status.d"}, want: "a 1-1, b 2-1", reads: "1 1",
 		},
 		"none": {layers: [][]tar.Header{{file("etc/passwd", "")}}, reads: "0"},
 	}

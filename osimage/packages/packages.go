@@ -145,7 +145,6 @@ func places() [][]place {
 		rpm,
 		{{Deb, "/var/lib/dpkg", []string{"status"}, readStatus}},
 		{{Deb, "/var/lib/dpkg/status.d", nil, readStatus}},
-		{{RPM, "/usr/lib/sysimage/fixture-rpm", nil, readRecords}},
 	}
 }
 

@@ -132,7 +132,7 @@ func parseHeader(blob []byte) (Package, error) {
 		p.Version = epoch + ":" + p.Version
 	}
 	if p.Name == "" || values[tagVersion] == "" {
-		return Package{}, fmt.Errorf("the header of a package: %w", errNoPackage)
+		return Package{}, errors.New("the header of a package: it does not say which package it is")
 	}
 	return p, nil
 }

@@ -2,11 +2,7 @@ package packages
 
 import (
 	"bufio"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -86,32 +82,3 @@ func isWantedField(name string) bool {
 		return false
 	}
 }
-
-// readRecords reads the stand-in for an rpm database of the images that this project tests with:
-// one file for each package, named after it, with name-version-release.arch in it.
-func readRecords(_ string, paths []string, add func(Package) error) error {
-	const maxRecord = 4096
-	for _, path := range paths {
-		file, err := os.Open(path) //nolint:gosec // a copy in our own folder
-		if err != nil {
-			return err
-		}
-		content, err := io.ReadAll(io.LimitReader(file, maxRecord))
-		_ = file.Close()
-		if err != nil {
-			return err
-		}
-		name, nevra := filepath.Base(path), strings.TrimSpace(string(content))
-		rest, isNamed := strings.CutPrefix(nevra, name+"-")
-		dot := strings.LastIndex(rest, ".")
-		if !isNamed || dot <= 0 {
-			return fmt.Errorf("record %q: %w", name, errNoPackage)
-		}
-		if err := add(Package{Type: RPM, Name: name, Version: rest[:dot], Arch: rest[dot+1:]}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var errNoPackage = errors.New("it does not say which package it is")

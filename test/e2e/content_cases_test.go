@@ -57,7 +57,7 @@ type contentCase struct {
 }
 
 // records is where the fixtures' package manager keeps what is installed.
-const records = "usr/lib/sysimage/fixture-rpm/"
+const records = "var/lib/dpkg/status.d/"
 
 // contentBuilds succeed. What needs no cluster, test/e2e/engine builds.
 var contentBuilds = map[string]contentCase{
@@ -71,7 +71,7 @@ rm /etc/yum.repos.d/our.repo
 EOF
 RUN rpm -q sysstat > /usr/share/said && bootc container lint
 `,
-		files: map[string]string{"usr/share/said": "sysstat-1.9.6-1.el9.x86_64\n", records + "sysstat": "sysstat-1.9.6-1.el9.x86_64\n"},
+		files: map[string]string{"usr/share/said": "sysstat-1.9.6-1.el9.x86_64\n", records + "sysstat": "Package: sysstat\nVersion: 1.9.6-1.el9\nArchitecture: x86_64\n"},
 		gone:  []string{"tmp/packages", "etc/yum.repos.d/our.repo"},
 	},
 	"mounts-and-images": {
@@ -108,7 +108,7 @@ RUN --mount=type=tmpfs,target=/scratch echo gone > /scratch/file
 			"usr/share/said": "usbguard-1.9.6-1.el9.x86_64\nlibkadm5-1.9.6-1.el9.x86_64\nkernel-rt-core-5.14.0-570.72.1.el9_6.x86_64\n",
 			"usr/lib/systemd/system/usbguard.service": "[Unit]\nDescription=USBGuard daemon\n\n[Service]\nExecStart=/usr/bin/true\n\n[Install]\nWantedBy=basic.target\n",
 			"usr/lib/tmpfiles.d/usbguard_ipsec.conf":  "d /var/log/usbguard 0755 root root -\n",
-			records + "kernel-rt-kvm":                 "kernel-rt-kvm-5.14.0-570.72.1.el9_6.x86_64\n",
+			records + "kernel-rt-kvm":                 "Package: kernel-rt-kvm\nVersion: 5.14.0-570.72.1.el9_6\nArchitecture: x86_64\n",
 		},
 		gone: []string{records + "kernel", records + "kernel-core", "etc/yum.repos.d/coreos-extensions.repo", "tmp/coreos-extensions"},
 	},
