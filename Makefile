@@ -18,7 +18,7 @@ BUILDER_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs
 TOOL     := go tool -modfile=hack/tools/go.mod
 # Tests and the linter collect garbage seldom: their processes are short, and processors are what they wait for.
 GOTESTSUM := env GOGC=400 $(TOOL) gotestsum --format=pkgname-and-test-fails --format-hide-empty-pkg
-# Where a folder is given, it gets the events of the tests, for hack/cireport.
+# Where a folder is given, it gets the events of the tests, for .ci/run.
 events = $(if $(TEST_EVENTS),--jsonfile=$(TEST_EVENTS)/$(1).json)
 GOLANGCI := env GOGC=400 go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 
@@ -180,7 +180,8 @@ N ?= 5
 
 .PHONY: soak
 soak: tools ## Repeat the unit and control-plane tests under load, in random order, and list what failed (N=5)
-	@go run ./hack/soak -n $(N) -- $(PLAIN_FLAGS) -short ./...
+	@# Two runs at once are the load.
+	@$(TOOL) stress -count=$(N) -p=2 -timeout=3h $(GOTESTSUM) -- -count=1 -shuffle=on $(PLAIN_FLAGS) -short ./...
 
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays
