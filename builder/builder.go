@@ -26,8 +26,6 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/trials"
-	"github.com/layerwright/layerwright/trials/experiment"
 )
 
 // Defaults of Options.
@@ -99,16 +97,22 @@ type Mirrors interface {
 	Watched() []client.Object
 }
 
-// Builder has the reconcilers of MachineOSConfigs, of MachineOSBuilds and of stream trials.
+// Parts are what a Builder works with that those need too who try images.
+type Parts struct {
+	Checker *preflight.Checker
+	Maker   *maker.Maker
+	Finder  *wanted.Finder
+	Remover *retention.Remover
+}
+
+// Builder has the reconcilers of MachineOSConfigs and of MachineOSBuilds.
 type Builder struct {
 	options Options
 	runs    *runs.Runs
-	checker *preflight.Checker
 
-	finder  *wanted.Finder
+	parts   Parts
 	configs *configs.Reconciler
 	builds  *builds.Reconciler
-	trials  *trials.Reconciler
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.
@@ -141,40 +145,40 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if b.options.Mirrors != nil {
 		mirrors = b.options.Mirrors.Watched()
 	}
-	return errors.Join(b.configs.SetupWithManager(manager, mirrors...), b.builds.SetupWithManager(manager), b.trials.SetupWithManager(manager))
+	return errors.Join(b.configs.SetupWithManager(manager, mirrors...), b.builds.SetupWithManager(manager))
 }
 
 // use makes the reconcilers.
 func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
 	o := &b.options
-	b.checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors, Indexer: o.Base, Clock: now})
-	made := maker.New(maker.Options{
-		Base: o.Base, Fetcher: o.Fetcher, Pinner: b.checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
+	p := &b.parts
+	p.Checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors, Indexer: o.Base, Clock: now})
+	p.Maker = maker.New(maker.Options{
+		Base: o.Base, Fetcher: o.Fetcher, Pinner: p.Checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
 		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
-	removes := retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Checker: b.checker, Images: o.Images})
-	b.finder = wanted.New(wanted.Options{
-		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: b.checker, Maker: made, InWork: o.InWork,
+	p.Remover = retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Checker: p.Checker, Images: o.Images})
+	p.Finder = wanted.New(wanted.Options{
+		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Maker: p.Maker, InWork: o.InWork,
 	})
 	b.builds = builds.New(builds.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Checker: b.checker, Maker: made, Backends: o.Backends, Images: o.Images, Remover: removes,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Checker: p.Checker, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Remover: p.Remover,
 		Runs: b.runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent, Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
 	})
 	b.configs = configs.New(configs.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Builds: b.builds, HasBackend: o.Backends.Has,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: b.builds, HasBackend: o.Backends.Has,
 		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Enforces: o.AcceptBase,
 		SlowAfter: o.SlowAfter, Metrics: o.Metrics,
 	})
-	b.trials = trials.New(trials.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Remover: removes, InWork: o.InWork,
-		Experiment: experiment.Options{Client: c, Base: o.Base, Checker: b.checker, Maker: made, Backends: o.Backends},
-	})
 }
+
+// Parts are there after SetupWithManager.
+func (b *Builder) Parts() Parts { return b.parts }
 
 // Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil
 // where none was found yet.
 func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
-	found := b.finder.Latest(config)
+	found := b.parts.Finder.Latest(config)
 	if found == nil {
 		return nil, nil
 	}

@@ -97,15 +97,17 @@ func (c *cluster) start() {
 	connect := func(keychain authn.Keychain) *registry.Client {
 		return registry.New(registry.Options{Keychain: keychain, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2}})
 	}
+	publisher := events.NewPublisher(manager.GetEventRecorder("layerwright-builder"))
 	keeper := images.New(images.Options{
-		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{},
-		Events:      events.NewPublisher(manager.GetEventRecorder("layerwright-builder")),
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
 		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: c.namespace, Connect: connect},
 	})
-	require.NoError(c.t, New(Options{
+	made := New(Options{
 		Namespace: c.namespace, Base: baseimage.New(baseimage.Options{CacheDir: c.cacheDir}), Fetcher: remote.New(remote.Options{}),
 		Connect: connect, Images: keeper,
-	}).SetupWithManager(manager))
+	})
+	require.NoError(c.t, made.SetupWithManager(manager))
+	require.NoError(c.t, made.tries(manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, publisher).SetupWithManager(manager))
 	require.NoError(c.t, keeper.SetupWithManager(manager))
 	c.stop = clustertest.Run(c.t, manager.Start)
 	require.True(c.t, manager.GetCache().WaitForCacheSync(c.t.Context()))

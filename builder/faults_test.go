@@ -191,19 +191,19 @@ func TestTheGlobalPullSecret(t *testing.T) {
 	w := layered(t, "worker")
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret = nil })
 	b := w.builder()
-	found, err := b.checker.Credentials(t.Context(), w.osConfig("worker"))
+	found, err := b.parts.Checker.Credentials(t.Context(), w.osConfig("worker"))
 	require.NoError(t, err)
 	assert.Empty(t, found.PullSecret)
 	assert.NotNil(t, found.Pull)
 
 	w.add(w.secret(names.GlobalPullSecret, "hunter2"))
-	again, err := b.checker.Credentials(t.Context(), w.osConfig("worker"))
+	again, err := b.parts.Checker.Credentials(t.Context(), w.osConfig("worker"))
 	require.NoError(t, err)
 	assert.Equal(t, names.GlobalPullSecret, again.PullSecret)
 	assert.NotEqual(t, found.Access, again.Access)
 
 	edit(w, &corev1.Secret{}, names.GlobalPullSecret, func(s *corev1.Secret) { s.Data = nil })
-	_, err = b.checker.Credentials(t.Context(), w.osConfig("worker"))
+	_, err = b.parts.Checker.Credentials(t.Context(), w.osConfig("worker"))
 	require.ErrorContains(t, err, names.GlobalPullSecret, "one that can't be read is no reason to crash, or to go on without")
 }
 

@@ -37,7 +37,7 @@ func (w *world) enforcing(o *settings) {
 
 func (w *world) reconcilePolicy(b *process) error {
 	w.t.Helper()
-	if b.finder.Latest("worker") == nil { // the OS image has to be known
+	if b.parts.Finder.Latest("worker") == nil { // the OS image has to be known
 		_, err := w.reconcileConfig(b, "worker")
 		require.NoError(w.t, err)
 	}

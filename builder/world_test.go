@@ -34,6 +34,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/images"
@@ -45,6 +46,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/osimage/baseimage"
+	"github.com/layerwright/layerwright/trials"
+	"github.com/layerwright/layerwright/trials/experiment"
 	"github.com/layerwright/layerwright/trust/enforcement"
 )
 
@@ -373,6 +376,7 @@ type process struct {
 
 	keeper   *images.Keeper
 	policies *enforcement.Reconciler
+	trials   *trials.Reconciler
 }
 
 // builder starts a process.
@@ -401,7 +405,7 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		Client: c, Reader: reader, Clock: now, Events: publisher,
 		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors},
 		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, SBOMs: o.SBOMs, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
-		Begin: o.InWork.Note,
+		Inputs: maker.InputsOf, Begin: o.InWork.Note,
 	})}
 	o.Images, o.AcceptBase = p.keeper, o.Trust != nil
 	if o.Attester != nil {
@@ -409,6 +413,7 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 	}
 	p.Builder = New(o.Options)
 	p.use(c, reader, now, publisher)
+	p.trials = p.tries(c, reader, now, publisher)
 	if o.Bases == nil {
 		o.Bases = p.Base
 	}
@@ -416,6 +421,15 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: o.Bases, Files: o.Base,
 	})
 	return p
+}
+
+// tries makes the reconciler of trials beside the builder's own.
+func (b *Builder) tries(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) *trials.Reconciler {
+	o, p := &b.options, b.Parts()
+	return trials.New(trials.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Remover: p.Remover, InWork: o.InWork,
+		Experiment: experiment.Options{Client: c, Base: o.Base, Checker: p.Checker, Maker: p.Maker, Backends: o.Backends},
+	})
 }
 
 func request(name string) ctrl.Request {

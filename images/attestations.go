@@ -17,7 +17,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/images/sbom"
@@ -210,12 +209,12 @@ func (k *Keeper) provenanceOf(
 	if build == nil {
 		return nil, &permanentError{errors.New("its MachineOSBuild was deleted, and it has no attestation by a trusted key")}
 	}
-	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
+	inputs, err := k.options.Inputs(build)
 	if err != nil {
 		return nil, &permanentError{err}
 	}
 	facts := &provenance.Facts{
-		Origin: provenance.OriginOf(build), Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: k.options.BuilderID,
+		Origin: provenance.OriginOf(build), Inputs: inputs, Pool: image.Spec.MachineConfigPool, BuilderID: k.options.BuilderID,
 		Version: made.Version, BuilderImage: made.BuilderImage, Content: made.Content, Pulled: made.Pulled,
 	}
 	if len(facts.Pulled.Images) == 0 && facts.Pulled.Missing == 0 {
@@ -272,7 +271,7 @@ func (k *Keeper) configHash(ctx context.Context, name string) (string, error) {
 // takes reading all of the image.
 func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
 	pinned := string(image.Spec.PullSpec)
-	if why, known := k.withoutSBOM.Load(pinned); known {
+	if why, known := k.withoutSBOM.Get(pinned); known {
 		if err, is := why.(error); is {
 			return nil, &permanentError{err}
 		}
@@ -292,7 +291,7 @@ func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials
 		never = err != nil
 	}
 	if never {
-		k.withoutSBOM.Store(pinned, err)
+		k.withoutSBOM.Add(pinned, err)
 		return nil, &permanentError{err}
 	}
 	return document, err

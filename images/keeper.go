@@ -3,12 +3,12 @@ package images
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -45,6 +47,8 @@ type Options struct {
 	// Attester states how images were made, and what is in them, before they are signed; nil states
 	// nothing.
 	Attester Attester
+	// Inputs are what a build has recorded of its inputs; the Attester needs it.
+	Inputs func(*mcfgv1.MachineOSBuild) (*provenance.Inputs, error)
 	// SBOMs lists what is in images; nil has no such statements made.
 	SBOMs SBOM
 	// BuilderID is what the provenance of images calls this installation, a URI;
@@ -71,14 +75,19 @@ type Keeper struct {
 	credentials *credentials.Source
 	// signings has a lock for each image that is being signed.
 	signings locks
-	// withoutSBOM has an error for each image whose SBOM can never be made.
-	withoutSBOM sync.Map
+	// withoutSBOM has an error for each image whose SBOM can never be made, of the last ones.
+	withoutSBOM *lru.Cache
 }
+
+// maxWithoutSBOM is more than the images that most clusters keep; of an older one it is found out
+// again.
+const maxWithoutSBOM = 1000
 
 // New returns a Keeper.
 func New(options Options) *Keeper {
 	return &Keeper{
 		options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events, credentials: options.Credentials,
+		withoutSBOM: lru.New(maxWithoutSBOM),
 	}
 }
 

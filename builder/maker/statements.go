@@ -9,6 +9,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -23,7 +24,7 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 		return nil
 	}
 	predicate, err := json.Marshal(provenance.OfContent(&provenance.Facts{
-		Origin: o.Origin, Record: o.Record, Pool: o.Pool, BuilderID: m.options.BuilderID, Version: version.Current().Version,
+		Origin: o.Origin, Inputs: inputsOf(o.Record), Pool: o.Pool, BuilderID: m.options.BuilderID, Version: version.Current().Version,
 		BuilderImage: o.BuilderImage, Pulled: o.Pulled,
 	}, o.content().Key))
 	s := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: predicate}
@@ -34,6 +35,26 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 		_, err = m.options.Attester.Attest(ctx, o.Credentials.Push, content, s)
 	}
 	return sign.AsWaiting(err, "the content was built and is not attested yet")
+}
+
+// InputsOf are what a build has recorded of its inputs.
+func InputsOf(build *mcfgv1.MachineOSBuild) (*provenance.Inputs, error) {
+	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		return nil, err
+	}
+	return inputsOf(record), nil
+}
+
+func inputsOf(r *plan.Record) *provenance.Inputs {
+	in := &provenance.Inputs{
+		ContentKey: r.Keys.Content, BuildKey: r.Keys.Build, Architectures: r.Inputs.Architectures, ExtensionNames: r.Inputs.ExtensionNames,
+		UsesExtensions: r.Inputs.UsesExtensions(), KernelType: r.Inputs.KernelType, WithoutText: r.Level >= plan.WithoutText,
+	}
+	for _, file := range r.Inputs.Containerfiles {
+		in.Containerfiles = append(in.Containerfiles, provenance.Containerfile{Arch: file.Arch, Text: file.Text})
+	}
+	return in
 }
 
 // FindContent finds content that was built before, under its tag, by digest; empty where there is

@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/poolmirrors"
 	"github.com/layerwright/layerwright/builder/remote"
@@ -39,6 +40,8 @@ import (
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/pipelines"
 	"github.com/layerwright/layerwright/pipelines/presence"
+	"github.com/layerwright/layerwright/trials"
+	"github.com/layerwright/layerwright/trials/experiment"
 	"github.com/layerwright/layerwright/trust/enforcement"
 	"github.com/layerwright/layerwright/trust/sign"
 )
@@ -86,12 +89,27 @@ func addBuilder(options *controllerOptions) part {
 		if err := errors.Join(made.SetupWithManager(manager), keeper.SetupWithManager(manager)); err != nil {
 			return err
 		}
+		if err := options.trials(manager, &settings, made.Parts()).SetupWithManager(manager); err != nil {
+			return err
+		}
 		if enforcing.Trust == nil {
 			return nil
 		}
 		enforcing.Bases = made.Base
 		return enforcement.New(enforcing).SetupWithManager(manager)
 	}
+}
+
+// trials is what tries moves to other streams.
+func (o *controllerOptions) trials(manager ctrl.Manager, settings *builder.Options, parts builder.Parts) *trials.Reconciler {
+	return trials.New(trials.Options{
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{},
+		Events:    events.NewPublisher(manager.GetEventRecorder("layerwright-builder")),
+		Namespace: o.namespace, Finder: parts.Finder, Remover: parts.Remover, InWork: o.inWork,
+		Experiment: experiment.Options{
+			Client: manager.GetClient(), Base: settings.Base, Checker: parts.Checker, Maker: parts.Maker, Backends: settings.Backends,
+		},
+	})
 }
 
 // images is what attests, signs and verifies images, and what makes nodes insist on signatures,
@@ -113,6 +131,7 @@ func (o *controllerOptions) images(
 	if keys := o.signing.keys(o.namespace, manager); keys != nil {
 		signer := sign.NewSigner(keys)
 		keeping.Signer, keeping.OwnKeys, keeping.Attester = signer, keys, signer
+		keeping.Inputs = maker.InputsOf
 		keeping.SBOMs = sbom.New(osImages, version.Current().Version, clock.RealClock{})
 		settings.Attester, settings.BuilderID = signer, o.signing.builderID
 		if o.signing.enforce {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 )
 
@@ -149,12 +148,32 @@ func OriginOf(b *mcfgv1.MachineOSBuild) *Origin {
 	return o
 }
 
+// Inputs are what a build was made of, as far as it is recorded.
+type Inputs struct {
+	// ContentKey is of what was built, and BuildKey of that and the configuration.
+	ContentKey, BuildKey string
+	Architectures        []mcfgv1.Architecture
+	// ExtensionNames were installed, and UsesExtensions is set where anything was taken from the
+	// extensions image.
+	ExtensionNames []string
+	UsesExtensions bool
+	KernelType     string
+	// Containerfiles are the administrator's, with their text unless WithoutText.
+	Containerfiles []Containerfile
+	WithoutText    bool
+}
+
+// Containerfile is one of a build.
+type Containerfile struct {
+	Arch mcfgv1.ContainerfileArch
+	Text string
+}
+
 // Facts are what is known of a build.
 type Facts struct {
 	// Origin is what asked for the image; nil where that is not known.
 	Origin *Origin
-	// Record is what it records of its inputs.
-	Record *plan.Record
+	Inputs *Inputs
 	// Pool is what the image is for.
 	Pool string
 	// BuilderID is who made it, DefaultBuilderID where empty.
@@ -178,7 +197,7 @@ type Facts struct {
 func OfImage(f *Facts) Predicate {
 	p := f.predicate(BuildTypeImage)
 	d := &p.BuildDefinition
-	d.InternalParameters.BuildKey = f.Record.Keys.Build
+	d.InternalParameters.BuildKey = f.Inputs.BuildKey
 	if f.Origin != nil {
 		d.ExternalParameters.RenderedImagePushSpec, d.InternalParameters.MachineConfig = f.Origin.PushSpec, f.Origin.MachineConfig
 	}
@@ -255,13 +274,13 @@ func ReadPulled(predicate []byte) (out Pulled) {
 }
 
 func (f *Facts) predicate(buildType string) Predicate {
-	in := &f.Record.Inputs
+	in := f.Inputs
 	p := Predicate{
 		BuildDefinition: Definition{
 			BuildType:          buildType,
 			ExternalParameters: External{MachineConfigPool: f.Pool},
 			InternalParameters: Internal{
-				ContentKey: f.Record.Keys.Content, Architectures: in.Architectures, Extensions: in.ExtensionNames, KernelType: in.KernelType,
+				ContentKey: in.ContentKey, Architectures: in.Architectures, Extensions: in.ExtensionNames, KernelType: in.KernelType,
 				PulledImagesMissing: f.Pulled.Missing,
 			},
 		},
@@ -285,7 +304,7 @@ func (f *Facts) addOrigin(p *Predicate) {
 	d.ExternalParameters.MachineOSConfig, d.ExternalParameters.OSImageStream = o.Config, o.Stream
 	d.InternalParameters.Cause, d.InternalParameters.Backend = o.Cause, cmp.Or(o.Backend, Append)
 	d.add(image("base image", o.Base))
-	if f.Record.Inputs.UsesExtensions() {
+	if f.Inputs.UsesExtensions {
 		d.add(image("extensions image", o.Extensions))
 	}
 	p.RunDetails.Metadata.InvocationID = o.Invocation
@@ -303,7 +322,7 @@ func (f *Facts) addOrigin(p *Predicate) {
 func (f *Facts) addPulled(d *Definition) {
 	for _, p := range f.Pulled.Images {
 		of := fileName(mcfgv1.NoArch)
-		for _, file := range f.Record.Inputs.Containerfiles {
+		for _, file := range f.Inputs.Containerfiles {
 			if mcfgv1.Architecture(file.Arch) == p.Architecture {
 				of = fileName(file.Arch)
 			}
@@ -325,10 +344,10 @@ func fileName(arch mcfgv1.ContainerfileArch) string {
 // addFiles adds the Containerfiles, and the images that they name by digest and that are not known
 // to have been pulled, where the record has their text.
 func (f *Facts) addFiles(d *Definition) {
-	if f.Record.Level >= plan.WithoutText {
+	if f.Inputs.WithoutText {
 		return
 	}
-	for _, file := range f.Record.Inputs.Containerfiles {
+	for _, file := range f.Inputs.Containerfiles {
 		name := fileName(file.Arch)
 		sum := sha256.Sum256([]byte(file.Text))
 		d.add(&Resource{Name: name, Digest: map[string]string{"sha256": hex.EncodeToString(sum[:])}})

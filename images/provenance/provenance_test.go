@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/images/provenance"
 )
 
@@ -25,11 +24,10 @@ var (
 // full has everything that can be known.
 func full() *provenance.Facts {
 	start := metav1.NewTime(began.In(time.FixedZone("elsewhere", 3600)))
-	inputs := plan.Inputs{
-		Base: "sha256:" + digest, ExtensionNames: []string{"usbguard"}, KernelType: "realtime",
-		Containerfiles: []plan.Containerfile{{Arch: mcfgv1.NoArch, Text: "FROM configs\nCOPY --from=quay.io/tools/go@sha256:" + other + " /go /go\nCOPY --from=quay.io/tools/tag:1 /a /a\n"}},
+	inputs := &provenance.Inputs{
+		ContentKey: "content", BuildKey: "build", ExtensionNames: []string{"usbguard"}, UsesExtensions: true, KernelType: "realtime",
+		Containerfiles: []provenance.Containerfile{{Arch: mcfgv1.NoArch, Text: "FROM configs\nCOPY --from=quay.io/tools/go@sha256:" + other + " /go /go\nCOPY --from=quay.io/tools/tag:1 /a /a\n"}},
 	}
-	record := &plan.Record{Keys: plan.Keys{Content: "content", Build: "build"}, Inputs: inputs}
 	return &provenance.Facts{
 		Origin: provenance.OriginOf(&mcfgv1.MachineOSBuild{
 			ObjectMeta: metav1.ObjectMeta{Name: "worker-build", UID: "uid", Annotations: map[string]string{
@@ -42,7 +40,7 @@ func full() *provenance.Facts {
 			},
 			Status: mcfgv1.MachineOSBuildStatus{BuildStart: &start, Builder: &mcfgv1.MachineOSBuilderReference{ImageBuilderType: mcfgv1.JobBuilder}},
 		}),
-		Record: record, Pool: "worker", BuilderID: "https://builds.example.com", Version: "v1.2.3", BuilderImage: "quay.io/layerwright/builder@sha256:" + digest,
+		Inputs: inputs, Pool: "worker", BuilderID: "https://builds.example.com", Version: "v1.2.3", BuilderImage: "quay.io/layerwright/builder@sha256:" + digest,
 		Content: "registry.example.com/os/worker@sha256:" + other, ConfigHash: other, Finished: began.Add(time.Minute),
 	}
 }
@@ -97,7 +95,7 @@ func TestOfImage(t *testing.T) {
 func TestEachImageOfARepositoryIsNamed(t *testing.T) {
 	t.Parallel()
 	f := full()
-	f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.NoArch, Text: "FROM configs\n" +
+	f.Inputs.Containerfiles = []provenance.Containerfile{{Arch: mcfgv1.NoArch, Text: "FROM configs\n" +
 		"COPY --from=quay.io/tools/go@sha256:" + other + " /go /go\nCOPY --from=quay.io/tools/go@sha256:" + digest + " /older /older\n" +
 		"COPY --from=quay.io/tools/go@sha256:" + other + " /again /again\n"}}
 	var digests []string
@@ -123,10 +121,10 @@ func TestUnknownFactsAreOmitted(t *testing.T) {
 		"the end":                    {func(f *provenance.Facts) { f.Finished = time.Time{} }, "finishedOn"},
 		"an end before the begin":    {func(f *provenance.Facts) { f.Finished = began.Add(-time.Second) }, "finishedOn"},
 		"the begin":                  {func(f *provenance.Facts) { f.Origin.Began = time.Time{} }, "startedOn"},
-		"the text of Containerfiles": {func(f *provenance.Facts) { f.Record.Level = plan.WithoutText }, "Containerfile"},
+		"the text of Containerfiles": {func(f *provenance.Facts) { f.Inputs.WithoutText = true }, "Containerfile"},
 		"the stream":                 {func(f *provenance.Facts) { f.Origin.Stream = "" }, "osImageStream"},
 		"extensions that are not used": {func(f *provenance.Facts) {
-			f.Record.Inputs.ExtensionNames, f.Record.Inputs.KernelType = nil, ""
+			f.Inputs.ExtensionNames, f.Inputs.UsesExtensions, f.Inputs.KernelType = nil, false, ""
 		}, "extensions image"},
 	}
 	for name, tt := range tests {
@@ -218,7 +216,7 @@ func TestPulledImages(t *testing.T) {
 		},
 		"the manifest is not known": {
 			func(f *provenance.Facts) {
-				f.Record.Inputs.Containerfiles = nil
+				f.Inputs.Containerfiles = nil
 				f.Pulled.Images = []mcfgv1.PulledImage{{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "S390X"}}
 			},
 			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
@@ -226,8 +224,8 @@ func TestPulledImages(t *testing.T) {
 		},
 		"a Containerfile for each architecture, without its text": {
 			func(f *provenance.Facts) {
-				f.Record.Level = plan.WithoutText
-				f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.Amd64}, {Arch: mcfgv1.NoArch}}
+				f.Inputs.WithoutText = true
+				f.Inputs.Containerfiles = []provenance.Containerfile{{Arch: mcfgv1.Amd64}, {Arch: mcfgv1.NoArch}}
 				f.Pulled.Images = []mcfgv1.PulledImage{
 					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "AMD64"},
 					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "ARM64"},
