@@ -4,5 +4,5 @@
 // Rule: level-based. A reconcile lists the pods of one node, evicts those that should leave, says
 // what keeps them there, and ends; the next reconcile sees the pods that are left. Which pods were
 // there first is all that it remembers, and a restart may forget that. The rules of `kubectl drain`
-// are by hand, because its library adds 32 MB to the program; docs/adr/0042 says more.
+// are by hand, because its library adds 32 MB to the program; docs/adr/0056 says more.
 package drain

@@ -8,5 +8,5 @@
 //
 // Rule: cosign is handed all that it judges with, and asks no one. What is from a registry reaches
 // it through internal/registry, where a registry that does not answer is not an image without
-// signatures; docs/adr/0106-cosign-is-the-verdict.md says more.
+// signatures; docs/adr/0021-signing.md says more.
 package sign
