@@ -52,7 +52,6 @@ func testBuildsSurvive(t *testing.T) {
 		"a registry that fails":                       testFailing,
 		"a connection that is lost":                   testLostConnection,
 		"a registry that hangs until it is restarted": testHanging,
-		"a registry that hangs for too long":          testHangingTooLong,
 		"a retry limit that is reached":               testRetryLimit,
 		"a registry that is read-only":                testReadOnly,
 		"a base image that is deleted midway":         testDeletedBase,
@@ -143,19 +142,6 @@ func testHanging(t *testing.T, b *builds) {
 	end()
 	p.requireOneImage("one")
 	assert.Equal(t, build.UID, p.machineOSBuilds(t.Context(), t)[0].UID, "the same build goes on")
-}
-
-func testHangingTooLong(t *testing.T, b *builds) {
-	t.Helper()
-	p := b.unasked(t, "hangs-on")
-	hang, end := faultproxy.Hang()
-	heal := p.breaking(p.rule(writeManifest, 0, hang))
-	p.ask(func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "1m" })
-	p.says("Stalled", `True TimedOut build "`+p.building().Name+`" failed: it took longer than spec.buildTimeout (1m): pushing image `)
-	heal()
-	end()
-	p.rebuild()
-	p.requireOneImage("one")
 }
 
 func testRetryLimit(t *testing.T, b *builds) {
