@@ -47,7 +47,7 @@ func Walls() []Wall {
 				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
 				"trust/enforcement":       15, // joins what signers, streams and nodes say
-				"images":                  15, // joins signer, attester and gate
+				"images":                  14, // joins signer, attester and gate
 				"pools":                   13, // joins rendering, streams and nodes
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
