@@ -88,6 +88,9 @@ type Options struct {
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log
+	// Waits reports whether images wait for a moment, since pools get their configurations; nil
+	// waits for nothing.
+	Waits func() bool
 }
 
 // Mirrors say where images are read, and which objects of the cluster say so.
@@ -168,7 +171,7 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 	b.configs = configs.New(configs.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: b.builds, HasBackend: o.Backends.Has,
 		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Enforces: o.AcceptBase,
-		SlowAfter: o.SlowAfter, Metrics: o.Metrics,
+		SlowAfter: o.SlowAfter, Metrics: o.Metrics, Waits: o.Waits,
 	})
 }
 

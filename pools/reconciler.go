@@ -43,6 +43,8 @@ type Options struct {
 	Settle time.Duration
 	// Check refuses MachineConfigs of a pool that must not be joined; nil refuses none.
 	Check func(pool string, selected []*mcfgv1.MachineConfig) error
+	// Backlog notes which pools have to be rendered; nil notes nothing.
+	Backlog *Backlog
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log
@@ -71,6 +73,7 @@ func New(options Options) *Reconciler {
 // Reconcile reconciles one pool. Of a pool that is being deleted nothing is left to do:
 // its rendered MachineConfigs go with it, by their owner reference.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	defer r.options.Backlog.remove(req.Name)
 	pool := &mcfgv1.MachineConfigPool{}
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {

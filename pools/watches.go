@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,7 +66,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
 		For(&mcfgv1.MachineConfigPool{}).
 		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(concernsOthers())).
-		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
+		Watches(&mcfgv1.MachineConfig{}, r.settling(r.poolsOfConfig)).
 		Watches(&mcfgv1.OSImageStream{}, everyPool).
 		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(observationChanged())). // it has the pool's name
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
@@ -174,11 +173,12 @@ func nodeChanged() predicate.Predicate {
 
 // settling requests a reconcile some time after a change, and so for one reconcile for all changes
 // in that time.
-func settling(after time.Duration, pools handler.MapFunc) handler.EventHandler {
+func (r *Reconciler) settling(pools handler.MapFunc) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, object client.Object) {
 		for _, request := range pools(ctx, object) {
-			q.AddAfter(request, after)
+			r.options.Backlog.add(request.Name)
+			q.AddAfter(request, r.options.Settle)
 		}
 	}
 	return handler.Funcs{

@@ -149,7 +149,7 @@ func TestSettling(t *testing.T) {
 		request := func(name string) reconcile.Request {
 			return reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
 		}
-		h := settling(time.Second, func(_ context.Context, o client.Object) []reconcile.Request {
+		h := New(Options{Settle: time.Second}).settling(func(_ context.Context, o client.Object) []reconcile.Request {
 			return []reconcile.Request{request(o.GetLabels()[mcfgv1.LabelRole])}
 		})
 		begin := time.Now()

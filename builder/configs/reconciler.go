@@ -63,6 +63,8 @@ type Options struct {
 	SlowAfter time.Duration
 	// Metrics may be nil.
 	Metrics *metrics.Builds
+	// Waits reports whether to look at no MachineOSConfig for a moment; nil waits for nothing.
+	Waits func() bool
 }
 
 // superseder ends builds.
@@ -104,6 +106,8 @@ type scope struct {
 const (
 	// defaultSlowAfter is how long a reconcile may take before it says what it waits for.
 	defaultSlowAfter = 2 * time.Second
+	// waitAgain is for pools that get their configurations first.
+	waitAgain = time.Second
 	// secretCheck is for a secret that was put right.
 	secretCheck = 15 * time.Second
 )
@@ -120,6 +124,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	s := &scope{config: config}
 	if !config.DeletionTimestamp.IsZero() { // its builds go with it, by their owner reference, and each removes its image
 		return status.Result(ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.decide, r.interrupt))
+	}
+	if r.options.Waits != nil && r.options.Waits() {
+		return ctrl.Result{RequeueAfter: waitAgain}, nil
 	}
 	if err := r.announce(ctx, config); err != nil {
 		return ctrl.Result{}, err

@@ -269,5 +269,6 @@ func (o *controllerOptions) builder(builds *metrics.Builds, osImages *baseimage.
 		Proxy:   proxy(os.Getenv), PlainHTTP: o.plainHTTPRegistries, PrivateStorage: o.privateStorageRegistries,
 		Metrics: builds,
 		InWork:  o.inWork,
+		Waits:   o.backlog.IsLong,
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/pools"
 )
 
 func newControllerCommand() *cobra.Command {
@@ -68,6 +70,7 @@ func startController(ctx context.Context, options *controllerOptions, stderr io.
 			logger.Error(err, "What kills the controller will not be found")
 		}
 	}
+	options.backlog = pools.NewBacklog(clock.RealClock{})
 	err = runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts(options)...)
 	return errors.Join(err, options.inWork.Close())
 }

@@ -107,6 +107,8 @@ type controllerOptions struct {
 	guard *lease.Guard
 	// inWork remembers what is worked on across kills of the process.
 	inWork *inwork.Log
+	// backlog are the pools that have to be rendered.
+	backlog *pools.Backlog
 }
 
 func defaultControllerOptions() *controllerOptions {
@@ -193,6 +195,7 @@ func (o *controllerOptions) pools() pools.Options {
 		Settle:              pools.DefaultSettle,
 		Check:               signaturepolicy.CheckKept,
 		InWork:              o.inWork,
+		Backlog:             o.backlog,
 	}
 }
 
