@@ -177,14 +177,15 @@ func (s *scope) order(ctx context.Context) (*building, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := s.options.Checker.BaseImage(ctx, credentials, s.build.Annotations[mcfgv1.AnnotationBaseImage], objects.ArchitecturesAsked(s.build))
+	asked := s.build.Asked()
+	base, err := s.options.Checker.BaseImage(ctx, credentials, string(asked.BaseImage), asked.Inputs.Architectures)
 	if err != nil {
 		return nil, err
 	}
 	b := &building{scope: s, Order: &maker.Order{
 		Key: s.key(), Pool: s.pool(), Config: s.config.Name, Rendered: s.build.Spec.MachineConfig.Name,
 		Credentials: credentials, PushSecret: s.config.Spec.RenderedImagePushSecret.Name, Settings: objects.SettingsOf(s.config),
-		Base: base, Extensions: s.build.Annotations[mcfgv1.AnnotationExtensionsImage], Record: s.record,
+		Base: base, Extensions: string(asked.ExtensionsImage), Record: s.record,
 		Target: target, Before: string(s.config.Status.CurrentImagePullSpec),
 		Origin: provenance.OriginOf(s.build), Rebuild: s.isRebuild(), Pulled: provenance.PulledBy(s.build),
 	}}

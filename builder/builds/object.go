@@ -35,7 +35,7 @@ func (s *scope) ensureImage(ctx context.Context, result *imageResult) (*mcfgv1al
 			}),
 		},
 		Spec: mcfgv1alpha1.MachineOSImageSpec{
-			PullSpec: pinned, BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
+			PullSpec: pinned, BaseOSImagePullSpec: s.build.Asked().BaseImage,
 			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
 		},
 	}

@@ -2,6 +2,7 @@ package builds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,13 +168,12 @@ func (s *scope) gather(ctx context.Context) error {
 		return nil
 	}
 	s.config = config
-	text, has := s.build.Annotations[mcfgv1.AnnotationBuildInputs]
-	if !has {
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, fmt.Errorf(
-			"this build was not requested by Layerwright: the annotation %s is missing; delete it, or wait until the next build supersedes it", mcfgv1.AnnotationBuildInputs))
-	}
-	if s.record, err = plan.ReadRecord(text); err != nil {
+	if s.record, err = plan.RecordOf(s.build); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	if s.record == nil {
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, errors.New(
+			"this build was not requested by Layerwright: spec.decision is missing; delete it, or wait until the next build supersedes it"))
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (s *scope) beginBuild(ctx context.Context) error {
 		return err
 	}
 	st := &s.build.Status
-	st.ChangedInputs, st.Why = plan.Why(before, s.record, mcfgv1.BuildInput(s.build.Annotations[mcfgv1.AnnotationBuildCause]))
+	st.ChangedInputs, st.Why = plan.Why(before, s.record, s.build.Asked().Cause)
 	st.ContentKey, st.BuildKey = s.record.Keys.Content, s.record.Keys.Build
 	s.show.Stage, s.show.Reason, s.show.Message = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
 	if hasContent {
@@ -279,7 +279,7 @@ func (s *scope) buildBefore(ctx context.Context) (*plan.Record, error) {
 		}
 		return strings.Compare(objects.EndOf(a)+a.Name, objects.EndOf(b)+b.Name)
 	})
-	before, err := plan.ReadRecord(newest.Annotations[mcfgv1.AnnotationBuildInputs])
+	before, err := plan.RecordOf(newest)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(4).Info("The previous build has no readable record of its inputs", "build", newest.Name, "reason", err.Error())
 		return nil, nil
@@ -325,7 +325,7 @@ func (r *Reconciler) reportBuild(ctx context.Context, before, after *mcfgv1.Mach
 	if is == mcfgv1.BuildStageBuilding {
 		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
 		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
-		if len(after.Status.ChangedInputs) > 0 && after.Annotations[mcfgv1.AnnotationBuildCause] == "" {
+		if len(after.Status.ChangedInputs) > 0 && after.Asked().Cause == "" {
 			r.options.Metrics.Changed(pool)
 		}
 		r.options.Events.Publish(after, events.BuildStarted(after.Status.Why))

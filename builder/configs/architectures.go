@@ -3,7 +3,6 @@ package configs
 import (
 	"context"
 	"slices"
-	"strings"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,14 +12,6 @@ import (
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/builder/watches"
 )
-
-func asText(architectures []mcfgv1.Architecture) string {
-	texts := make([]string, len(architectures))
-	for i, a := range architectures {
-		texts[i] = string(a)
-	}
-	return strings.Join(texts, ",")
-}
 
 // configsOfNode are the MachineOSConfigs of the pools that select a node, also those that it does
 // not belong to: it may come to.

@@ -16,9 +16,9 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 )
 
-// maxRecord bounds what a build records of its inputs, in bytes: all annotations of an object
-// together may have 256 KiB, and the cache has some builds for each pool.
-const maxRecord = 48 << 10
+// maxRecord bounds what a build records of its inputs, in bytes of JSON: the cache has some builds
+// for each pool.
+const maxRecord = 64 << 10
 
 // ensureBuild makes the build that the decision asks for. Its name has the build key in it, so a
 // second one is the same one.
@@ -94,7 +94,7 @@ func (r *Reconciler) nameConfiguration(ctx context.Context, s *scope) error {
 
 // newBuild is the build of the wanted image, with everything that it needs to know.
 func (r *Reconciler) newBuild(s *scope) (*mcfgv1.MachineOSBuild, error) {
-	record, err := s.found.Record.Encode(maxRecord)
+	decision, err := decisionOf(s)
 	if err != nil {
 		return nil, err
 	}
@@ -112,17 +112,21 @@ func (r *Reconciler) newBuild(s *scope) (*mcfgv1.MachineOSBuild, error) {
 				mcfgv1.LabelRenderedMachineConfig:   s.rendered.Name,
 				mcfgv1.LabelRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
 			}),
-			Annotations: buildAnnotations(s, record),
-			Finalizers:  []string{mcfgv1.FinalizerBuildImage, metav1.FinalizerDeleteDependents},
+			Finalizers: []string{mcfgv1.FinalizerBuildImage, metav1.FinalizerDeleteDependents},
 		},
 		Spec: mcfgv1.MachineOSBuildSpec{
 			MachineConfig:         mcfgv1.MachineConfigReference{Name: s.rendered.Name},
 			MachineOSConfig:       mcfgv1.MachineOSConfigReference{Name: s.config.Name},
 			RenderedImagePushSpec: pushSpec,
+			Decision:              decision,
 		},
 	}
 	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
 		build.Labels[mcfgv1.LabelPreBuiltImage] = "true"
+		metav1.SetMetaDataAnnotation(&build.ObjectMeta, mcfgv1.AnnotationPreBuiltImage, s.config.Annotations[mcfgv1.AnnotationPreBuiltImage])
+	}
+	if s.decision.Cause == mcfgv1.BuildInputRebuildRequested {
+		metav1.SetMetaDataAnnotation(&build.ObjectMeta, mcfgv1.AnnotationRebuild, "")
 	}
 	if err := controllerutil.SetControllerReference(s.config, build, r.options.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of MachineOSBuild %q: %w", build.Name, err)
@@ -130,33 +134,22 @@ func (r *Reconciler) newBuild(s *scope) (*mcfgv1.MachineOSBuild, error) {
 	return build, nil
 }
 
-// buildAnnotations are what spec has no field for. Empty ones are left out.
-func buildAnnotations(s *scope, record string) map[string]string {
-	annotations := map[string]string{
-		mcfgv1.AnnotationBaseImage:               s.found.Base.Image,
-		mcfgv1.AnnotationExtensionsImage:         s.found.Extensions,
-		mcfgv1.AnnotationOSImageStream:           s.found.Base.Stream,
-		mcfgv1.AnnotationBuildArchitectures:      asText(s.found.Record.Inputs.Architectures),
-		mcfgv1.AnnotationBuildInputs:             record,
-		mcfgv1.AnnotationBuildCause:              string(s.decision.Cause),
-		mcfgv1.AnnotationRegistryAccess:          s.found.Credentials.Access,
-		mcfgv1.AnnotationRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
-		mcfgv1.AnnotationBaseImagePullSecret:     s.found.Credentials.PullSecret,
+// decisionOf is what the build is to make, and with what.
+func decisionOf(s *scope) (*mcfgv1.BuildDecision, error) {
+	record, err := s.found.Record.Fit(maxRecord)
+	if err != nil {
+		return nil, err
 	}
-	annotations[mcfgv1.AnnotationContentImage] = s.found.ContentImage(s.config)
-	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
-		annotations[mcfgv1.AnnotationPreBuiltImage] = s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	d := &mcfgv1.BuildDecision{
+		Action: mcfgv1.BuildAction(s.decision.Action), Cause: s.decision.Cause,
+		BuildKey: record.Keys.Build, ContentKey: record.Keys.Content,
+		BaseImage: mcfgv1.ImageDigestFormat(s.found.Base.Image), OSImageStream: s.found.Base.Stream, ExtensionsImage: mcfgv1.ImageDigestFormat(s.found.Extensions),
+		ContentImage: s.found.ContentImage(s.config), RegistryAccess: s.found.Credentials.Access,
+		BaseImagePullSecret: s.found.Credentials.PullSecret, RenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
+		InputsLevel: int32(record.Level), Inputs: mcfgv1.ImageInputs(record.Inputs), //nolint:gosec // there are three levels
 	}
 	if s.config.Spec.Retention != nil {
-		annotations[mcfgv1.AnnotationImageDeletion] = string(s.config.Spec.Retention.ImageDeletion)
+		d.ImageDeletion = s.config.Spec.Retention.ImageDeletion
 	}
-	for key, value := range annotations {
-		if value == "" {
-			delete(annotations, key)
-		}
-	}
-	if s.decision.Cause == mcfgv1.BuildInputRebuildRequested {
-		annotations[mcfgv1.AnnotationRebuild] = ""
-	}
-	return annotations
+	return d, nil
 }

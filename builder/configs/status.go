@@ -25,7 +25,7 @@ func (r *Reconciler) setConfigStatus(s *scope, err error) {
 	if s.decision != nil && s.decision.Action == plan.Nothing && s.build != nil && verdictOf(s) == nil {
 		config.Status.CurrentImagePullSpec = s.build.Status.DigestedImagePushSpec
 		config.Status.ShortDigest = config.Status.CurrentImagePullSpec.Short()
-		config.Status.OSImageStream.Name = s.build.Annotations[mcfgv1.AnnotationOSImageStream]
+		config.Status.OSImageStream.Name = s.build.Asked().OSImageStream
 	}
 	conditions := config.GetConditions()
 	now := status.NotBefore(r.options.Clock.Now(), conditions)

@@ -3,6 +3,7 @@ package maker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -39,7 +40,10 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 
 // InputsOf are what a build has recorded of its inputs.
 func InputsOf(build *mcfgv1.MachineOSBuild) (*provenance.Inputs, error) {
-	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
+	record, err := plan.RecordOf(build)
+	if err == nil && record == nil {
+		err = fmt.Errorf("MachineOSBuild %q was not requested by Layerwright: spec.decision is missing", build.Name)
+	}
 	if err != nil {
 		return nil, err
 	}

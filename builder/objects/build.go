@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,7 @@ import (
 
 // IsRebuild reports whether someone asked for a build that takes nothing from before.
 func IsRebuild(build *mcfgv1.MachineOSBuild) bool {
-	return build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
+	return build.Asked().Cause == mcfgv1.BuildInputRebuildRequested
 }
 
 // IsRebuilt reports whether the content that one build has made was rebuilt later, or is to be by
@@ -76,8 +75,8 @@ func Change(ctx context.Context, c client.Client, build *mcfgv1.MachineOSBuild, 
 
 // ContentOf are the keys of a build, and whether it has content.
 func ContentOf(build *mcfgv1.MachineOSBuild) (plan.Keys, bool) {
-	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
-	if err != nil {
+	record, err := plan.RecordOf(build)
+	if err != nil || record == nil {
 		return plan.Keys{}, false
 	}
 	return record.Keys, record.Inputs.HasContent()
@@ -91,17 +90,6 @@ func FinalOf(conditions []metav1.Condition) (reason, message string) {
 		}
 	}
 	return "", ""
-}
-
-// ArchitecturesAsked are those that a build is for; none where its base image is for one.
-func ArchitecturesAsked(build *mcfgv1.MachineOSBuild) []mcfgv1.Architecture {
-	var out []mcfgv1.Architecture
-	for text := range strings.SplitSeq(build.Annotations[mcfgv1.AnnotationBuildArchitectures], ",") {
-		if text != "" {
-			out = append(out, mcfgv1.Architecture(text))
-		}
-	}
-	return out
 }
 
 // PushesTo reports whether a build pushes its image to a repository.
@@ -121,13 +109,14 @@ func ContentBuild(builds []mcfgv1.MachineOSBuild, content string) string {
 
 // Existing is what matters of a build.
 func Existing(b *mcfgv1.MachineOSBuild) plan.Existing {
+	asked := b.Asked()
 	out := plan.Existing{
 		Name: b.Name, Created: b.CreationTimestamp.Time, Image: string(b.Status.DigestedImagePushSpec),
-		Access: b.Annotations[mcfgv1.AnnotationRegistryAccess], Deleting: !b.DeletionTimestamp.IsZero(),
+		Access: asked.RegistryAccess, Deleting: !b.DeletionTimestamp.IsZero(),
 	}
 	_, out.Rebuild = b.Annotations[mcfgv1.AnnotationRebuild]
 	if !IsRebuild(b) { // that takes nothing from before, and others need not wait for it
-		out.Content = b.Annotations[mcfgv1.AnnotationContentImage]
+		out.Content = asked.ContentImage
 	}
 	out.Timeout, _ = time.ParseDuration(b.Annotations[mcfgv1.AnnotationBuildTimeout]) // none is zero
 	if b.Status.BuildEnd != nil {

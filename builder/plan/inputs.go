@@ -7,53 +7,17 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Inputs are everything that decides what an image holds, by content: no names of secrets, rendered
-// MachineConfigs or pools are among them, so renaming one of those changes no key
-// (docs/architecture.md).
-//
-// It can be written as JSON and read back, so that the inputs of one build can be compared with
-// those of the next.
-type Inputs struct {
-	// Base is the digest of the base OS image ("sha256:..."), as the stream or the MachineOSConfig
-	// named it: of the manifest list where there is one.
-	Base string `json:"base"`
-	// Architectures are those that the image is for, in any order, where the base is for several;
-	// else there are none.
-	Architectures []mcfgv1.Architecture `json:"architectures,omitempty"`
-	// Extensions is the digest of the extensions image; empty where there is none. It counts only
-	// if something is taken from it.
-	Extensions string `json:"extensions,omitempty"`
-	// ExtensionNames are the package sets to install from it, in any order.
-	ExtensionNames []string `json:"extensionNames,omitempty"`
-	// KernelType is the kernel to run; empty means default.
-	KernelType string `json:"kernelType,omitempty"`
-	// Containerfiles are the administrator's, one for each architecture that has one; of all
-	// others, NoArch.
-	Containerfiles []Containerfile `json:"containerfiles,omitempty"`
-	// BuildInputs are what the RUN lines can see beside images: entitlements, package repositories,
-	// keys, files of the build context. They count only if something is built.
-	BuildInputs []Item `json:"buildInputs,omitempty"`
-	// Config is what the rendered MachineConfig puts into the image.
-	Config []Item `json:"config,omitempty"`
-	// ConfigVersion is the version of the way in which a layer is made of Config.
-	ConfigVersion int `json:"configVersion,omitempty"`
-}
+// Inputs are everything that decides what an image holds (docs/architecture.md). A MachineOSBuild
+// has them in spec, so that those of one build can be compared with those of the next. Extensions
+// count only if something is taken from them, and BuildInputs only if something is built.
+type Inputs mcfgv1.ImageInputs
 
 // Containerfile is the administrator's text for one architecture.
-type Containerfile struct {
-	Arch mcfgv1.ContainerfileArch `json:"arch"`
-	Text string                   `json:"text"`
-}
+type Containerfile = mcfgv1.InputContainerfile
 
-// Item is one thing among the inputs.
-type Item struct {
-	// Name says what it is in words, such as "file /etc/chrony.conf". It is part of the key: a file
-	// at another path is another file.
-	Name string `json:"name"`
-	// Hash is over its content and everything else that gets into the image with it, such as mode
-	// and owner.
-	Hash string `json:"hash"`
-}
+// Item is one thing among the inputs. Its name is part of the key: a file at another path is
+// another file.
+type Item = mcfgv1.InputItem
 
 // kernel is the kernel by name.
 func (in *Inputs) kernel() string { return cmp.Or(in.KernelType, mcfgv1.KernelTypeDefault) }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
@@ -42,7 +41,7 @@ const (
 // file apart.
 const recordedHash = 16
 
-// maxRecord bounds what is read, in bytes.
+// maxRecord bounds what is read of an annotation, in bytes.
 const maxRecord = 4 << 20
 
 // at are the inputs as a record of a level that is as coarse, or coarser, has them.
@@ -82,31 +81,31 @@ func (in *Inputs) Record() *Record {
 	return r
 }
 
-// Encode writes the record for an annotation: as finely as fits into limit bytes, and very coarsely
-// where nothing does.
-func (r *Record) Encode(limit int) (string, error) {
+// Fit is the record as finely as its inputs fit into limit bytes of JSON, and very coarsely where
+// nothing does.
+func (r *Record) Fit(limit int) (*Record, error) {
 	for level := r.Level; ; level++ {
-		text, err := encode(Record{Level: level, Keys: r.Keys, Inputs: r.at(level)})
-		if err != nil || len(text) <= limit || level >= coarsest {
-			return text, err
+		out := &Record{Level: level, Keys: r.Keys, Inputs: r.at(level)}
+		text, err := json.Marshal(out.Inputs)
+		if err != nil {
+			return nil, fmt.Errorf("recording the inputs of a build: %w", err)
+		}
+		if len(text) <= limit || level >= coarsest {
+			return out, nil
 		}
 	}
 }
 
-func encode(r Record) (string, error) {
-	var out bytes.Buffer
-	zip := gzip.NewWriter(&out)
-	if err := json.NewEncoder(zip).Encode(r); err != nil {
-		return "", fmt.Errorf("recording the inputs of a build: %w", err)
+// RecordOf is what a build keeps of its inputs; nil where someone else has requested it. Builds of
+// earlier versions keep it in an annotation.
+func RecordOf(build *mcfgv1.MachineOSBuild) (*Record, error) {
+	if d := build.Spec.Decision; d != nil {
+		return &Record{Level: Level(d.InputsLevel), Keys: Keys{Content: d.ContentKey, Build: d.BuildKey}, Inputs: Inputs(d.Inputs)}, nil
 	}
-	if err := zip.Close(); err != nil {
-		return "", fmt.Errorf("recording the inputs of a build: %w", err)
+	text, has := build.Annotations[mcfgv1.AnnotationBuildInputs]
+	if !has {
+		return nil, nil
 	}
-	return base64.StdEncoding.EncodeToString(out.Bytes()), nil
-}
-
-// ReadRecord reads what Record.Encode wrote.
-func ReadRecord(text string) (*Record, error) {
 	zip, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
 	if err != nil {
 		return nil, fmt.Errorf("reading the recorded inputs of a build: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -25,11 +26,23 @@ func many(files int, containerfile string) *plan.Inputs {
 	return in
 }
 
+// built is a build that has such a record.
+func built(r *plan.Record) *mcfgv1.MachineOSBuild {
+	return &mcfgv1.MachineOSBuild{Spec: mcfgv1.MachineOSBuildSpec{Decision: &mcfgv1.BuildDecision{
+		BuildKey: r.Keys.Build, ContentKey: r.Keys.Content, InputsLevel: int32(r.Level), Inputs: mcfgv1.ImageInputs(r.Inputs), //nolint:gosec // it is small
+	}}}
+}
+
+// requestedBefore is a build that an earlier version of Layerwright requested.
+func requestedBefore(text string) *mcfgv1.MachineOSBuild {
+	return &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{mcfgv1.AnnotationBuildInputs: text}}}
+}
+
 func recorded(t *testing.T, in *plan.Inputs, limit int) *plan.Record {
 	t.Helper()
-	text, err := in.Record().Encode(limit)
+	fits, err := in.Record().Fit(limit)
 	require.NoError(t, err)
-	r, err := plan.ReadRecord(text)
+	r, err := plan.RecordOf(built(fits))
 	require.NoError(t, err)
 	return r
 }
@@ -65,37 +78,53 @@ func TestRecordExplainsAsFinelyAsItFits(t *testing.T) {
 
 func TestRecordIsSmall(t *testing.T) {
 	t.Parallel()
-	text, err := many(1000, strings.Repeat("RUN dnf install something\n", 100)).Record().Encode(64 << 10)
-	require.NoError(t, err)
-	assert.Less(t, len(text), 64<<10)
-	assert.Equal(t, plan.Full, recorded(t, many(1000, ""), 64<<10).Level)
+	in := many(1000, strings.Repeat("RUN dnf install something\n", 100))
+	assert.Equal(t, plan.Full, recorded(t, in, 64<<10).Level)
+	assert.Equal(t, plan.WithoutItems, recorded(t, in, 32<<10).Level)
 }
 
-func TestReadRecordRefuses(t *testing.T) {
+// oldRecord is what an earlier version of Layerwright wrote into an annotation.
+const oldRecord = "H4sIAAAAAAAA/6SRQeviMBTE7/spypwj/7SNrc1NWBb2oAuyuxf1kCavWqypNCkopd99SZVVluV/cU4hZOb33mTAiW4OcoBurSfrIZFmRDzRWpi8mMf5QvE4" +
+	"KbN5sSAjFmUswFD2dWMgIRSvMorTgvM8EyJPeVWatDCJSCpTJSlGhtpeej8hSuUIEu6oknkm4zcFBtXpY+1J+74jB7nFcvU1C/MtN6tMYM9AV0/W1a11T3Dy" +
+	"pvASu1bnO7l35aFXnQnQE3WWmp+3S9jWUKX6xoNNDavaUlfVzWQapgUgsW6X4cDg6Rp+4NvmxyrSra3qg9vZza91dN1ZjPtH8d8fjW4HWHUOkOk6mpqOyOvZ" +
+	"rT/POrq0bmbAcFQuUFSpzRRyT371h4miD/L6gz/f83+Ekf3HEH9m+Av7TV2oCzIexy9/AgAA//9yWctpdQIAAA=="
+
+func TestRecordOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
-	good, err := many(1, "").Record().Encode(1 << 20)
+	in := many(2, "FROM configs\nRUN x\n")
+	in.Architectures = []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}
+	in.Extensions, in.ExtensionNames = "sha256:"+strings.Repeat("2", 64), []string{"usbguard"}
+	in.BuildInputs = []plan.Item{{Name: "build input etc-yum-repos-d", Hash: "abcd"}}
+	r, err := plan.RecordOf(requestedBefore(oldRecord))
 	require.NoError(t, err)
+	assert.Equal(t, in.Record(), r)
+	assert.Empty(t, r.Changes(in.Record()))
+	foreign, err := plan.RecordOf(&mcfgv1.MachineOSBuild{})
+	require.NoError(t, err)
+	assert.Nil(t, foreign)
+}
+
+func TestRecordOfRefuses(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
-		"nothing": "", "no base64": "%%%", "no gzip": "aGVsbG8=", "half of it": good[:len(good)/2], "no JSON": "H4sIAAAAAAAA/8tIzcnJBwCGphA2BQAAAA==",
+		"nothing": "", "no base64": "%%%", "no gzip": "aGVsbG8=", "half of it": oldRecord[:len(oldRecord)/2], "no JSON": "H4sIAAAAAAAA/8tIzcnJBwCGphA2BQAAAA==",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := plan.ReadRecord(text)
+			_, err := plan.RecordOf(requestedBefore(text))
 			require.ErrorContains(t, err, "reading the recorded inputs of a build")
 		})
 	}
 }
 
-func FuzzReadRecord(f *testing.F) {
-	good, err := many(3, "FROM configs\n").Record().Encode(1 << 20)
-	require.NoError(f, err)
-	f.Add(good)
+func FuzzRecordOf(f *testing.F) {
+	f.Add(oldRecord)
 	f.Add("")
 	f.Add("H4sIAAAAAAAA")
 	f.Fuzz(func(t *testing.T, text string) {
-		if r, err := plan.ReadRecord(text); err == nil {
+		if r, err := plan.RecordOf(requestedBefore(text)); err == nil {
 			many(2, "FROM x\n").Record().Changes(r)
-			_, err = r.Encode(10)
+			_, err = r.Fit(10)
 			require.NoError(t, err)
 		}
 	})

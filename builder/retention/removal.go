@@ -83,7 +83,7 @@ func (r *Remover) remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (nam
 	if isKept(build, config) {
 		return name, nil
 	}
-	credentials, err := r.options.Checker.CredentialsOf(ctx, PushSecret(build, config), build.Annotations[mcfgv1.AnnotationBaseImagePullSecret])
+	credentials, err := r.options.Checker.CredentialsOf(ctx, PushSecret(build, config), build.Asked().BaseImagePullSecret)
 	if credentials.Push == nil {
 		return name, err
 	}
@@ -199,7 +199,7 @@ func isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 		return true
 	}
 	if config.Name == "" { // gone: what it said when the build was made counts
-		return build.Annotations[mcfgv1.AnnotationImageDeletion] == string(mcfgv1.Disabled)
+		return build.Asked().ImageDeletion == mcfgv1.Disabled
 	}
 	return config.Spec.Retention != nil && config.Spec.Retention.ImageDeletion == mcfgv1.Disabled
 }
@@ -208,10 +208,11 @@ func isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 // repository by now, the one that it had when the build was made.
 func PushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
 	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
-	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (objects.PushesTo(repository, build) || own == "") {
+	own := build.Asked().RenderedImagePushSecret
+	if err == nil && (objects.PushesTo(repository, build) || own == "") {
 		return config.Spec.RenderedImagePushSecret.Name
 	}
-	return build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]
+	return own
 }
 
 // imageOf is the image that a build made. One that was ended before it could say so may have pushed
@@ -220,8 +221,8 @@ func (r *Remover) imageOf(ctx context.Context, build *mcfgv1.MachineOSBuild, pus
 	if image := string(build.Status.DigestedImagePushSpec); image != "" {
 		return image, nil
 	}
-	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
-	if err != nil {
+	record, err := plan.RecordOf(build)
+	if err != nil || record == nil {
 		return "", nil //nolint:nilerr // it is none of ours, and neither is what it may have pushed
 	}
 	t, err := maker.TargetOf(build.Spec.RenderedImagePushSpec)

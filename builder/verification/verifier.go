@@ -239,7 +239,7 @@ func (v *Verifier) stream(ctx context.Context, s *scope) (string, error) {
 	builds, err := owner.Builds(ctx, v.client, s.config.Name)
 	for _, build := range builds {
 		if build.Status.DigestedImagePushSpec == s.image.Spec.PullSpec {
-			return build.Annotations[mcfgv1.AnnotationOSImageStream], err
+			return build.Asked().OSImageStream, err
 		}
 	}
 	return "", err

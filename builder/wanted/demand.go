@@ -91,5 +91,5 @@ func architecturesBefore(config *mcfgv1.MachineOSConfig, builds []*mcfgv1.Machin
 	if newest == nil {
 		return nil
 	}
-	return objects.ArchitecturesAsked(newest)
+	return newest.Asked().Inputs.Architectures
 }

@@ -22,16 +22,24 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=machineconfiguration.openshift.io, Version=v1
 	case v1.SchemeGroupVersion.WithKind("ArchitectureBuild"):
 		return &machineconfigurationv1.ArchitectureBuildApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("BuildDecision"):
+		return &machineconfigurationv1.BuildDecisionApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BuildPlacement"):
 		return &machineconfigurationv1.BuildPlacementApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BuildResources"):
 		return &machineconfigurationv1.BuildResourcesApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ConfigMapKeyReference"):
 		return &machineconfigurationv1.ConfigMapKeyReferenceApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ImageInputs"):
+		return &machineconfigurationv1.ImageInputsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ImageSecretObjectReference"):
 		return &machineconfigurationv1.ImageSecretObjectReferenceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ImageVerification"):
 		return &machineconfigurationv1.ImageVerificationApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("InputContainerfile"):
+		return &machineconfigurationv1.InputContainerfileApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("InputItem"):
+		return &machineconfigurationv1.InputItemApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("MachineConfig"):
 		return &machineconfigurationv1.MachineConfigApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("MachineConfigNode"):

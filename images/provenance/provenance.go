@@ -132,11 +132,11 @@ type Origin struct {
 
 // OriginOf is the origin of what a build makes.
 func OriginOf(b *mcfgv1.MachineOSBuild) *Origin {
+	asked := b.Asked()
 	o := &Origin{
-		Invocation: InvocationOf(b), Config: b.Spec.MachineOSConfig.Name,
-		Stream: b.Annotations[mcfgv1.AnnotationOSImageStream], Cause: b.Annotations[mcfgv1.AnnotationBuildCause],
+		Invocation: InvocationOf(b), Config: b.Spec.MachineOSConfig.Name, Stream: asked.OSImageStream, Cause: string(asked.Cause),
 		PushSpec: string(b.Spec.RenderedImagePushSpec), MachineConfig: b.Spec.MachineConfig.Name,
-		Base: b.Annotations[mcfgv1.AnnotationBaseImage], Extensions: b.Annotations[mcfgv1.AnnotationExtensionsImage],
+		Base: string(asked.BaseImage), Extensions: string(asked.ExtensionsImage),
 		Began: b.CreationTimestamp.UTC(), // a build that has to wait for nothing is over before it says that it has begun
 	}
 	if b.Status.Builder != nil {

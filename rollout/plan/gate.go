@@ -214,7 +214,7 @@ func (w *Wanted) hasExtensions(image *mcfgv1alpha1.MachineOSImage) bool {
 	if w.Layer != nil && (w.Layer.Spec.BaseOSExtensionsImagePullSpec != "" || w.Layer.Spec.BaseOSImagePullSpec != "") {
 		return true
 	}
-	used := mcfgv1.ImageDigestFormat(w.Build.Annotations[mcfgv1.AnnotationExtensionsImage]).Digest()
+	used := w.Build.Asked().ExtensionsImage.Digest()
 	wanted := mcfgv1.ImageDigestFormat(w.Config.Spec.BaseOSExtensionsContainerImage).Digest()
 	return used == "" || wanted == "" || used == wanted
 }

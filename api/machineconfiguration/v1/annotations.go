@@ -32,43 +32,36 @@ const (
 	AnnotationTryStream = "machineconfiguration.openshift.io/try-stream"
 )
 
-// Annotations of a MachineOSBuild. The build controller writes and reads them: they are what a
-// build was asked to do and spec has no field for, and like spec they never change, but for
-// AnnotationRebuild (see there) and what is counted.
+// Annotations of a MachineOSBuild that an earlier version of Layerwright requested. They say what
+// spec.decision says by now, and MachineOSBuild.Asked reads them. None is written any more, but for
+// AnnotationOSImageStream and AnnotationBuildArchitectures on other objects.
 const (
-	// AnnotationBaseImage is the OS image that the image is made of, by digest: what the name in
-	// the stream or the MachineOSConfig stood for when the build was asked for.
+	// AnnotationBaseImage is baseImage.
 	AnnotationBaseImage = "machineconfiguration.openshift.io/base-image"
-	// AnnotationExtensionsImage is the image that extensions and kernels come from, by digest; left
-	// out where there is none.
+	// AnnotationExtensionsImage is extensionsImage.
 	AnnotationExtensionsImage = "machineconfiguration.openshift.io/extensions-image"
-	// AnnotationOSImageStream is the stream of the base image; left out where it is of none.
-	// Rendered MachineConfigs have it too: the stream whose OS image they have. The renderer writes
-	// it there; the pool controller reads it, to know what the nodes with that configuration are
-	// on.
+	// AnnotationOSImageStream is osImageStream. Rendered MachineConfigs have it too: the stream
+	// whose OS image they have. The renderer writes it there; the pool controller reads it, to know
+	// what the nodes with that configuration are on.
 	AnnotationOSImageStream = "machineconfiguration.openshift.io/os-image-stream"
-	// AnnotationBuildInputs records what the image is made of, compressed, so that the next build
-	// can say what changed.
+	// AnnotationBuildInputs has keys and inputs, compressed.
 	AnnotationBuildInputs = "machineconfiguration.openshift.io/build-inputs"
-	// AnnotationBuildCause is why there is a build though no input differs: RebuildRequested or
-	// ImageMissing.
+	// AnnotationBuildCause is cause.
 	AnnotationBuildCause = "machineconfiguration.openshift.io/build-cause"
-	// AnnotationContentImage is the tag of the image that a build puts the configuration onto,
-	// where that has to be built. Builds with the same one share it. The builder writes and reads
-	// it.
+	// AnnotationContentImage is contentImage.
 	AnnotationContentImage = "machineconfiguration.openshift.io/content-image"
-	// AnnotationRegistryAccess identifies the versions of the secrets that the build was asked for
-	// with. A build that was denied something is made again when they have changed.
+	// AnnotationRegistryAccess is registryAccess.
 	AnnotationRegistryAccess = "machineconfiguration.openshift.io/registry-access"
-	// AnnotationBaseImagePullSecret is the secret that the base image is pulled with; left out
-	// where there is none.
+	// AnnotationBaseImagePullSecret is baseImagePullSecret.
 	AnnotationBaseImagePullSecret = "machineconfiguration.openshift.io/base-image-pull-secret"
-	// AnnotationRenderedImagePushSecret is the secret that the image is pushed with. It, and the
-	// next, say what the MachineOSConfig said, for removing the image when that is gone.
+	// AnnotationRenderedImagePushSecret is renderedImagePushSecret.
 	AnnotationRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
-	// AnnotationImageDeletion is spec.retention.imageDeletion of the MachineOSConfig; left out
-	// where that says nothing.
+	// AnnotationImageDeletion is imageDeletion.
 	AnnotationImageDeletion = "machineconfiguration.openshift.io/image-deletion"
+)
+
+// Annotations of a MachineOSBuild that the build controller writes and reads.
+const (
 	// AnnotationFailedAttempts is how many attempts of a build failed for a reason that may pass.
 	// The build controller counts them where spec.buildRetryLimit of the MachineOSConfig limits
 	// them.
@@ -90,9 +83,9 @@ const (
 	AnnotationMachineOSBuildUID = "machineconfiguration.openshift.io/machine-os-build-uid"
 	// AnnotationBuildArchitecture is the architecture that the object builds for.
 	AnnotationBuildArchitecture = "machineconfiguration.openshift.io/build-architecture"
-	// AnnotationBuildArchitectures are all architectures of the build, with commas. On a
-	// MachineOSBuild it says which ones of a base image for several the image is for. On what
-	// builds it, it tells that a build of which a Job is missing has been interrupted.
+	// AnnotationBuildArchitectures are all architectures of the build, with commas: a build of
+	// which a Job is missing has been interrupted. A MachineOSBuild that an earlier version of
+	// Layerwright requested has it for inputs.architectures.
 	AnnotationBuildArchitectures = "machineconfiguration.openshift.io/build-architectures"
 	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or
 	// Capabilities and why not more. People read it too.

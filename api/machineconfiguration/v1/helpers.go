@@ -50,3 +50,25 @@ func (s *MachineConfigPoolSpec) RollsBack() bool {
 func (s *MachineConfigPoolSpec) SoftReboots() bool {
 	return s.Rollout != nil && s.Rollout.SoftReboot == Enabled
 }
+
+// Asked is what a build was asked to make. Of a build that an earlier version of Layerwright
+// requested, its annotations say that; keys and inputs are in AnnotationBuildInputs then.
+func (b *MachineOSBuild) Asked() BuildDecision {
+	if b.Spec.Decision != nil {
+		return *b.Spec.Decision
+	}
+	old := b.Annotations
+	d := BuildDecision{
+		Cause: BuildInput(old[AnnotationBuildCause]), BaseImage: ImageDigestFormat(old[AnnotationBaseImage]),
+		OSImageStream: old[AnnotationOSImageStream], ExtensionsImage: ImageDigestFormat(old[AnnotationExtensionsImage]),
+		ContentImage: old[AnnotationContentImage], RegistryAccess: old[AnnotationRegistryAccess],
+		BaseImagePullSecret: old[AnnotationBaseImagePullSecret], RenderedImagePushSecret: old[AnnotationRenderedImagePushSecret],
+		ImageDeletion: Switch(old[AnnotationImageDeletion]),
+	}
+	for text := range strings.SplitSeq(old[AnnotationBuildArchitectures], ",") {
+		if text != "" {
+			d.Inputs.Architectures = append(d.Inputs.Architectures, Architecture(text))
+		}
+	}
+	return d
+}

@@ -6,8 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // asked to build never changes. What becomes known after its end (signed, rolled out, removed) is
 // said by the MachineOSImage and the MachineOSConfig.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline,
-// and in status architectures, changedInputs, why, contentKey, buildKey and duration.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline, in
+// spec decision, and in status architectures, changedInputs, why, contentKey, buildKey and duration.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -55,6 +55,175 @@ type MachineOSBuildSpec struct {
 	// with the tag of this build. At most 447 characters.
 	// +required
 	RenderedImagePushSpec ImageTagFormat `json:"renderedImagePushSpec"`
+
+	// decision is what Layerwright decided to make, and of what. The build makes exactly that.
+	// Layerwright leaves a build alone that has none, since someone else requested it.
+	// +optional
+	Decision *BuildDecision `json:"decision,omitempty"`
+}
+
+// BuildAction is how an image is made: Reuse, Append or Build.
+// +kubebuilder:validation:Enum=Reuse;Append;Build
+type BuildAction string
+
+const (
+	// BuildActionReuse takes an image that is in the registry already.
+	BuildActionReuse BuildAction = "Reuse"
+	// BuildActionAppend puts the configuration on an image that is in a registry.
+	BuildActionAppend BuildAction = "Append"
+	// BuildActionBuild builds the content in pods first.
+	BuildActionBuild BuildAction = "Build"
+)
+
+// BuildDecision is what a build is to make, and with what.
+type BuildDecision struct {
+	// action is how the image is made: Reuse takes one that is in the registry, Append puts the
+	// configuration on an image, and Build builds the content in pods first.
+	// +optional
+	Action BuildAction `json:"action,omitempty"`
+
+	// cause is why there is a build though no input differs: RebuildRequested or ImageMissing.
+	// +optional
+	Cause BuildInput `json:"cause,omitempty"`
+
+	// buildKey identifies everything in the image. The build ends where its inputs give another.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	BuildKey string `json:"buildKey"`
+
+	// contentKey identifies everything in the image but its configuration.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	ContentKey string `json:"contentKey"`
+
+	// baseImage is the OS image, by digest: what the name in the stream or the MachineOSConfig
+	// stood for. For several architectures, it is the index.
+	// +required
+	BaseImage ImageDigestFormat `json:"baseImage"`
+
+	// osImageStream is the stream of the base image. It is omitted where that is of none.
+	// +optional
+	OSImageStream string `json:"osImageStream,omitempty"`
+
+	// extensionsImage is the image that extensions and kernels come from, by digest. It is omitted
+	// where there is none.
+	// +optional
+	ExtensionsImage ImageDigestFormat `json:"extensionsImage,omitempty"`
+
+	// contentImage is the tag of the image that the configuration is put onto, where that has to be
+	// built. Builds with the same one share it.
+	// +optional
+	ContentImage string `json:"contentImage,omitempty"`
+
+	// registryAccess identifies the versions of the secrets that the build was requested with. A
+	// build that a registry denied something is made again when they have changed.
+	// +optional
+	RegistryAccess string `json:"registryAccess,omitempty"`
+
+	// baseImagePullSecret is the secret that the base image is pulled with. It is omitted where
+	// there is none.
+	// +optional
+	BaseImagePullSecret string `json:"baseImagePullSecret,omitempty"`
+
+	// renderedImagePushSecret is the secret that the image is pushed with. The image is removed
+	// with it when the MachineOSConfig is gone.
+	// +optional
+	RenderedImagePushSecret string `json:"renderedImagePushSecret,omitempty"`
+
+	// imageDeletion is spec.retention.imageDeletion of the MachineOSConfig. It counts when that is
+	// gone.
+	// +optional
+	ImageDeletion Switch `json:"imageDeletion,omitempty"`
+
+	// inputsLevel is how much was left out of inputs, so that they fit: 0 is nothing, 1 has a hash
+	// in place of each Containerfile, and 2 has one hash for all of the configuration too.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2
+	InputsLevel int32 `json:"inputsLevel,omitempty"`
+
+	// inputs are everything that the image is made of. The next build is compared with them.
+	// +required
+	Inputs ImageInputs `json:"inputs"`
+}
+
+// ImageInputs are everything that decides what an image holds, by content: no names of secrets,
+// rendered MachineConfigs or pools are among them, so that renaming one of those changes no key.
+type ImageInputs struct {
+	// base is the digest of the OS image: of the index where there is one.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	Base string `json:"base"`
+
+	// architectures are those that the image is for, in any order, where the OS image is for
+	// several; else there are none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Architectures []Architecture `json:"architectures,omitempty"`
+
+	// extensions is the digest of the extensions image. It is omitted where nothing is taken from
+	// one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Extensions string `json:"extensions,omitempty"`
+
+	// extensionNames are the package sets that are installed from it, in any order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	ExtensionNames []string `json:"extensionNames,omitempty"`
+
+	// kernelType is the kernel to run; when omitted, it is default.
+	// +optional
+	KernelType string `json:"kernelType,omitempty"`
+
+	// containerfiles are the administrator's, one for each architecture that has one; that of all
+	// others is for NoArch.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Containerfiles []InputContainerfile `json:"containerfiles,omitempty"`
+
+	// buildInputs are what RUN lines can see beside images: entitlements, package repositories,
+	// keys, files of the build context.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	BuildInputs []InputItem `json:"buildInputs,omitempty"`
+
+	// config is what the rendered MachineConfig puts into the image.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	Config []InputItem `json:"config,omitempty"`
+
+	// configVersion is the version of the way in which a layer is made of config.
+	// +optional
+	ConfigVersion int `json:"configVersion,omitempty"`
+}
+
+// InputContainerfile is the administrator's text for one architecture.
+type InputContainerfile struct {
+	// arch is the architecture, or NoArch.
+	// +required
+	Arch ContainerfileArch `json:"arch"`
+
+	// text is the Containerfile, or a hash of it.
+	// +required
+	Text string `json:"text"`
+}
+
+// InputItem is one thing among the inputs.
+type InputItem struct {
+	// name says what it is in words, such as "file /etc/chrony.conf".
+	// +required
+	Name string `json:"name"`
+
+	// hash is over its content and everything else that gets into the image with it, such as mode
+	// and owner.
+	// +required
+	Hash string `json:"hash"`
 }
 
 // MachineOSBuildStatus is how far a build is.

@@ -19,6 +19,9 @@ type MachineOSBuildSpecApplyConfiguration struct {
 	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag
 	// with the tag of this build. At most 447 characters.
 	RenderedImagePushSpec *apimachineconfigurationv1.ImageTagFormat `json:"renderedImagePushSpec,omitempty"`
+	// decision is what Layerwright decided to make, and of what. The build makes exactly that.
+	// Layerwright leaves a build alone that has none, since someone else requested it.
+	Decision *BuildDecisionApplyConfiguration `json:"decision,omitempty"`
 }
 
 // MachineOSBuildSpecApplyConfiguration constructs a declarative configuration of the MachineOSBuildSpec type for use with
@@ -48,5 +51,13 @@ func (b *MachineOSBuildSpecApplyConfiguration) WithMachineOSConfig(value machine
 // If called multiple times, the RenderedImagePushSpec field is set to the value of the last call.
 func (b *MachineOSBuildSpecApplyConfiguration) WithRenderedImagePushSpec(value apimachineconfigurationv1.ImageTagFormat) *MachineOSBuildSpecApplyConfiguration {
 	b.RenderedImagePushSpec = &value
+	return b
+}
+
+// WithDecision sets the Decision field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Decision field is set to the value of the last call.
+func (b *MachineOSBuildSpecApplyConfiguration) WithDecision(value *BuildDecisionApplyConfiguration) *MachineOSBuildSpecApplyConfiguration {
+	b.Decision = value
 	return b
 }
