@@ -15,6 +15,7 @@ import (
 	"github.com/layerwright/layerwright/builder/builds"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/configs"
+	"github.com/layerwright/layerwright/builder/made"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/retention"
@@ -165,8 +166,9 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Maker: p.Maker, InWork: o.InWork,
 	})
 	b.builds = builds.New(builds.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Checker: p.Checker, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Remover: p.Remover,
-		Runs: b.runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent, Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Finder: p.Finder, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Remover: p.Remover,
+		Made: &made.Writer{Client: c, Images: o.Images}, Runs: b.runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
+		Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
 	})
 	b.configs = configs.New(configs.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: b.builds, HasBackend: o.Backends.Has,

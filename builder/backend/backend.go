@@ -22,6 +22,11 @@ type Key struct {
 	Trial string
 }
 
+// KeyOf is what a backend knows a build by.
+func KeyOf(build *mcfgv1.MachineOSBuild) Key {
+	return Key{Build: build.Name, UID: string(build.UID)}
+}
+
 // Spec is everything that a backend needs to build the content of an image. Nothing in it is
 // secret: secrets are named.
 type Spec struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -33,13 +34,31 @@ type building struct {
 	backend backends.Backend
 }
 
-// takeContent is the image that the configuration goes onto: the base image, or content that an
-// earlier build has made. Where content is being built, the backend says how far it is. Empty is
-// that it is not there yet.
-func (b *building) takeContent(ctx context.Context) (content string, state *backend.State, err error) {
+// obtainContent is the image that the configuration goes onto: the base image, or content that is
+// built now or was built before. Empty is that it is not there yet.
+func (b *building) obtainContent(ctx context.Context) (string, error) {
 	if !b.record.Inputs.HasContent() {
-		return b.Base.Below(), nil, nil
+		return b.Base.Below(), nil
 	}
+	content, state, err := b.takeContent(ctx)
+	if err != nil {
+		return "", err
+	}
+	step := plan.Choose(&plan.ImagePlanInput{HasContent: true, HasContentImage: content != "", Backend: b.backend != nil})
+	switch step.Action {
+	case plan.Append:
+		b.notePulled()
+		return content, nil
+	case plan.Build:
+		return b.buildContent(ctx, state)
+	default:
+		return "", fault.NewTerminal(step.Reason, errors.New(step.Message))
+	}
+}
+
+// takeContent is content that an earlier build has made. Where content is being built, the backend
+// says how far it is.
+func (b *building) takeContent(ctx context.Context) (content string, state *backend.State, err error) {
 	if b.backend != nil {
 		found, err := b.backend.Observe(ctx, b.Key)
 		if err != nil {
@@ -283,6 +302,3 @@ func builderReference(kind mcfgv1.MachineOSImageBuilderType, object *corev1.Obje
 	}
 	return &mcfgv1.MachineOSBuilderReference{ImageBuilderType: kind, PipelineRun: reference}
 }
-
-// isRebuild reports whether nothing is to be taken from before.
-func (s *scope) isRebuild() bool { return objects.IsRebuild(s.build) }

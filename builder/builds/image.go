@@ -1,26 +1,25 @@
 package builds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/made"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
-	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/pooltag"
-	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/images"
-	"github.com/layerwright/layerwright/images/provenance"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/version"
 )
 
 // slotInterval is when a build looks again that waits for a slot, or for its predecessor to stop.
@@ -28,17 +27,10 @@ const slotInterval = 200 * time.Millisecond
 
 // imageResult is an image in the registry, and what its build records of it.
 type imageResult struct {
-	*maker.Image
+	made.Image
 	reason string
-	// preBuilt reports whether the installer had it built.
-	preBuilt bool
-	// found reports whether the registry had it, and that nothing but its labels says that a build
-	// of this cluster made it.
-	found bool
 	// poolTag is when the pool's tag moves to it.
 	poolTag mcfgv1.PoolTagPolicy
-	// details are what only the process knows that made it.
-	details images.BuildDetails
 }
 
 // makeImage brings the image into the registry and writes down that it is there. Everything in it
@@ -53,7 +45,8 @@ func (s *scope) makeImage(ctx context.Context) error {
 	defer end()
 	if image := s.build.Status.DigestedImagePushSpec; image != "" {
 		return s.finish(ctx, &imageResult{
-			Image: &maker.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}, reason: reasonOf(s.build),
+			Image:  made.Image{Image: &maker.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}},
+			reason: reasonOf(s.build),
 		})
 	}
 	running, cancel := context.WithTimeout(running, s.attempt())
@@ -61,6 +54,10 @@ func (s *scope) makeImage(ctx context.Context) error {
 	result, err := s.obtainImageNoted(running)
 	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
 		s.after = slotInterval // someone stopped it: the object says why
+		return nil
+	}
+	if errors.Is(err, wanted.ErrChanged) {
+		s.show = status.Build{Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Message: err.Error(), Generation: s.build.Generation}
 		return nil
 	}
 	if err != nil {
@@ -103,18 +100,7 @@ func reasonOf(build *mcfgv1.MachineOSBuild) string {
 func (s *scope) finish(ctx context.Context, result *imageResult) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Attempt)
 	defer cancel()
-	image, err := s.ensureImage(ctx, result)
-	if err != nil {
-		return err
-	}
-	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.Pinned)
-	if err := s.attestBuilt(ctx, image, result.details); err != nil {
-		if images.LacksKey(image) { // then it can't be signed either, and is to say so
-			err = fault.Join(err, s.signBuilt(ctx, image))
-		}
-		return err
-	}
-	if err := s.signBuilt(ctx, image); err != nil {
+	if err := s.options.Made.Write(ctx, s.config, s.build, &result.Image); err != nil {
 		return err
 	}
 	s.after = 0
@@ -122,98 +108,30 @@ func (s *scope) finish(ctx context.Context, result *imageResult) error {
 	return nil
 }
 
-// obtainImage finds the image in the registry, or makes it. It returns nil while content is being
-// built.
+// obtainImage makes the image, or takes the one that the build was asked to reuse. It returns nil
+// while content is being built.
 func (s *scope) obtainImage(ctx context.Context) (*imageResult, error) {
-	b, err := s.order(ctx)
+	order, err := s.options.Finder.Order(ctx, s.config, s.build)
 	if err != nil {
 		return nil, err
 	}
-	input := plan.ImagePlanInput{PreBuilt: s.build.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: b.Rebuild}
-	var image string
-	if input.PreBuilt == "" && !input.Rebuild {
-		if image, err = s.options.Maker.FindImage(ctx, b.Credentials.Push, b.Target, b.record.Keys.Build, b.Base.Platforms); err != nil {
-			return nil, err
-		}
-		input.InRegistry = image != ""
+	b := &building{scope: s, Order: order}
+	b.backend, _ = s.options.Backends.For(s.config) // that there is none is a fact like any other
+	if found, err := b.reuse(ctx); err != nil || found != nil {
+		return found, err
 	}
-	if step := plan.Choose(&input); step.Action == plan.Reuse {
-		return b.reuse(ctx, step.Reason, image)
-	}
-	if err := b.describe(ctx); err != nil {
+	if err := s.options.Finder.Describe(ctx, s.config, order); err != nil {
 		return nil, err
 	}
-	content, state, err := b.takeContent(ctx)
-	if err != nil {
+	content, err := b.obtainContent(ctx)
+	if err != nil || content == "" {
 		return nil, err
-	}
-	input.HasContent, input.HasContentImage, input.Backend = b.record.Inputs.HasContent(), content != "", b.backend != nil
-	switch step := plan.Choose(&input); step.Action {
-	case plan.Append:
-		if input.HasContent {
-			b.notePulled()
-		}
-	case plan.Build:
-		if content, err = b.buildContent(ctx, state); err != nil || content == "" {
-			return nil, err
-		}
-	default:
-		return nil, fault.NewTerminal(step.Reason, errors.New(step.Message))
 	}
 	result, err := b.append(ctx, content)
 	if err == nil && s.options.Images.Signs() {
-		err = b.Check(ctx, result.Image)
+		err = b.Check(ctx, result.Image.Image)
 	}
 	return result, err
-}
-
-// order says what the build was asked to make.
-func (s *scope) order(ctx context.Context) (*building, error) {
-	credentials, err := s.options.Checker.Credentials(ctx, s.config)
-	if err != nil {
-		return nil, err
-	}
-	target, err := maker.TargetOf(s.build.Spec.RenderedImagePushSpec)
-	if err != nil {
-		return nil, err
-	}
-	asked := s.build.Asked()
-	base, err := s.options.Checker.BaseImage(ctx, credentials, string(asked.BaseImage), asked.Inputs.Architectures)
-	if err != nil {
-		return nil, err
-	}
-	b := &building{scope: s, Order: &maker.Order{
-		Key: s.key(), Pool: s.pool(), Config: s.config.Name, Rendered: s.build.Spec.MachineConfig.Name,
-		Credentials: credentials, PushSecret: s.config.Spec.RenderedImagePushSecret.Name, Settings: objects.SettingsOf(s.config),
-		Base: base, Extensions: string(asked.ExtensionsImage), Record: s.record,
-		Target: target, Before: string(s.config.Status.CurrentImagePullSpec),
-		Origin: provenance.OriginOf(s.build), Rebuild: s.isRebuild(), Pulled: provenance.PulledBy(s.build),
-	}}
-	b.backend, _ = s.options.Backends.For(s.config) // that there is none is a fact like any other
-	b.IsStale = func(ctx context.Context, invocation string) (bool, error) {
-		return objects.IsRebuilt(ctx, s.options.Client, maker.ContentOf(b.Base, b.Described), b.Target.Repository, s.build.UID, invocation)
-	}
-	return b, nil
-}
-
-// describe reads what the image is made of, and says again which one is wanted.
-func (b *building) describe(ctx context.Context) error {
-	var err error
-	if b.Configuration, err = objects.ReadConfiguration(ctx, b.options.Reader, b.Rendered); err != nil {
-		return err
-	}
-	if !b.record.Inputs.HasContent() {
-		return b.Describe(ctx, nil, preflight.BuildInputs{})
-	}
-	sources, err := b.options.Checker.Sources(ctx, b.config)
-	if err != nil {
-		return err
-	}
-	inputs, err := b.options.Checker.BuildInputs(ctx, b.Pool)
-	if err != nil {
-		return err
-	}
-	return b.Describe(ctx, sources, inputs)
 }
 
 // append puts the configuration on the content.
@@ -221,7 +139,7 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 	begin := b.options.Clock.Now()
 	result := &imageResult{reason: mcfgv1.ReasonConfigAppended}
 	var err error
-	result.Image, err = b.options.Maker.Append(ctx, b.Order, content, func(request *registry.AppendRequest) {
+	result.Image.Image, err = b.options.Maker.Append(ctx, b.Order, content, func(request *registry.AppendRequest) {
 		request.Tags, result.poolTag = pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
 		request.BeforeTags = b.requireNotEnded
 	})
@@ -235,7 +153,7 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 		result.poolTag = mcfgv1.PoolTagWhenReady
 	}
 	b.options.Metrics.Pushed(b.Pool, "succeeded", b.options.Clock.Since(begin))
-	result.details = images.BuildDetails{Version: version.Current().Version, BuilderImage: b.BuilderImage, Pulled: b.Pulled, Content: result.Content}
+	result.Details = made.DetailsOf(b.Order, result.Image.Image)
 	if b.Origin.Backend != "" {
 		result.reason = mcfgv1.ReasonBuilt
 	}
@@ -243,14 +161,22 @@ func (b *building) append(ctx context.Context, content string) (*imageResult, er
 }
 
 // reuse takes the image that is there already: the one that the installer had built, or the one
-// that the registry has under the tag of the wanted one.
-func (b *building) reuse(ctx context.Context, reason, image string) (*imageResult, error) {
-	if reason == mcfgv1.ReasonPreBuiltImageSeeded {
-		found, err := maker.PreBuilt(ctx, b.Credentials, b.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
+// that the registry has under the tag of the wanted one. It is nil where that was not asked for,
+// or the registry has lost it. Builds of earlier versions look for it in any case.
+func (b *building) reuse(ctx context.Context) (*imageResult, error) {
+	if action := b.build.Asked().Action; b.Rebuild || action == mcfgv1.BuildActionAppend || action == mcfgv1.BuildActionBuild {
+		return nil, nil
+	}
+	if preBuilt := b.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; preBuilt != "" {
+		found, err := maker.PreBuilt(ctx, b.Credentials, preBuilt)
 		if err != nil {
 			return nil, err
 		}
-		return &imageResult{Image: found, reason: reason, preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
+		return &imageResult{Image: made.Image{Image: found, PreBuilt: true}, reason: mcfgv1.ReasonPreBuiltImageSeeded, poolTag: mcfgv1.PoolTagWhenReady}, nil
+	}
+	image, err := b.options.Maker.FindImage(ctx, b.Credentials.Push, b.Target, b.record.Keys.Build, b.Base.Platforms)
+	if err != nil || image == "" {
+		return nil, err
 	}
 	if err := b.requireNotEnded(ctx); err != nil {
 		return nil, err
@@ -268,10 +194,31 @@ func (b *building) reuse(ctx context.Context, reason, image string) (*imageResul
 			return nil, err
 		}
 	}
+	reason := mcfgv1.ReasonReused
 	if b.build.Status.Builder != nil { // this build pushed it, and what it wrote about it was lost
 		reason, found.Message = mcfgv1.ReasonBuilt, "the content was built, and the image was pushed by an earlier attempt"
 	}
-	return &imageResult{Image: found, reason: reason, found: !b.options.Images.Signs(), poolTag: poolTag}, nil
+	return &imageResult{Image: made.Image{Image: found, Found: !b.options.Images.Signs()}, reason: reason, poolTag: poolTag}, nil
+}
+
+// architectures are the results of each architecture, where there are several.
+func architectures(m *imageResult) []mcfgv1.ArchitectureBuild {
+	if len(m.Platforms) < 2 { //nolint:mnd // one is the image itself
+		return nil
+	}
+	repository, _, _ := strings.Cut(m.Pinned, "@")
+	var out []mcfgv1.ArchitectureBuild
+	for _, p := range m.Platforms {
+		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
+		if !known {
+			continue
+		}
+		out = append(out, mcfgv1.ArchitectureBuild{
+			Architecture: arch, State: mcfgv1.ArchitectureSucceeded,
+			DigestedImagePushSpec: mcfgv1.ImageDigestFormat(repository + "@" + p.Digest.String()),
+		})
+	}
+	return out
 }
 
 // errEnded means that a build has ended without this process.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,14 +15,13 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/made"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/builder/runs"
-	"github.com/layerwright/layerwright/images"
-	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
@@ -41,14 +39,16 @@ type Options struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock
 	Events events.Publisher
-	// Checker looks at what a MachineOSConfig names, and Maker makes images of it.
-	Checker *preflight.Checker
-	Maker   *maker.Maker
+	// Finder says what an image is made of, and Maker makes it.
+	Finder *wanted.Finder
+	Maker  *maker.Maker
 	// Backends build content.
 	Backends backends.Set
-	// Images sees to it that what was built is attested and signed, and Remover removes it.
-	Images  *images.Keeper
+	// Made writes down what was built, and Remover removes it.
+	Made    *made.Writer
 	Remover *retention.Remover
+	// Images says what happens to images that were built.
+	Images keeper
 	// Runs are the builds that this process works on.
 	Runs *runs.Runs
 	// Limit is how many images are made at once, and MaxConcurrentContent how many of them have
@@ -61,6 +61,14 @@ type Options struct {
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log
+}
+
+// keeper says whether images are attested and signed, and whether something may keep them from
+// nodes; *images.Keeper is one.
+type keeper interface {
+	Attests() bool
+	Signs() bool
+	IsGated() bool
 }
 
 // New makes a reconciler.
@@ -104,10 +112,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	s := &scope{options: &r.options, build: build, show: shown(build)}
 	if !build.DeletionTimestamp.IsZero() {
+		r.options.Finder.Drop(build.Name)
 		after, err := s.release(ctx)
 		return status.Result(ctrl.Result{RequeueAfter: after}, err)
 	}
 	if s.show.Stage.IsFinal() {
+		r.options.Finder.Drop(build.Name)
 		return ctrl.Result{}, s.clean(ctx)
 	}
 	before := build.DeepCopy()
@@ -132,12 +142,7 @@ func (s *scope) clean(ctx context.Context) error {
 	if _, hasContent := objects.ContentOf(s.build); !hasContent {
 		return nil
 	}
-	return s.options.Backends.Clean(ctx, s.key())
-}
-
-// key is what a backend knows the build by.
-func (s *scope) key() backend.Key {
-	return backend.Key{Build: s.build.Name, UID: string(s.build.UID)}
+	return s.options.Backends.Clean(ctx, backend.KeyOf(s.build))
 }
 
 // runBuild makes the steps.
@@ -160,7 +165,7 @@ func (s *scope) gather(ctx context.Context) error {
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
-	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !isOwnedBy(s.build, config):
+	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !objects.IsOwnedBy(s.build, config):
 		s.show = status.Build{
 			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
 			Message: fmt.Sprintf("MachineOSConfig %q, which requested this build, was deleted", s.build.Spec.MachineOSConfig.Name),
@@ -173,7 +178,8 @@ func (s *scope) gather(ctx context.Context) error {
 	}
 	if s.record == nil {
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, errors.New(
-			"this build was not requested by Layerwright: spec.decision is missing; delete it, or wait until the next build supersedes it"))
+			"this build was not requested by Layerwright, or the CustomResourceDefinition of MachineOSBuilds is of an earlier version: spec.decision is missing; "+
+				"apply the CustomResourceDefinitions of this version and delete the build, or wait until the next build supersedes it"))
 	}
 	return nil
 }
@@ -193,7 +199,7 @@ func (s *scope) beginBuild(ctx context.Context) error {
 		s.after = slotInterval
 		return nil
 	}
-	before, err := s.buildBefore(ctx)
+	before, err := objects.RecordBefore(ctx, s.options.Client, s.config, s.build)
 	if err != nil {
 		return err
 	}
@@ -247,45 +253,6 @@ func (s *scope) waitForContentSlot(ctx context.Context) (bool, error) {
 // sharedContent identifies the content that the build shares with others; empty where it shares
 // none.
 func (s *scope) sharedContent() string { return objects.Existing(s.build).Content }
-
-// buildBefore is the record of the newest build that succeeded; nil where there is none, or it says
-// nothing. Of an image that is made again it is the build's own: the one before had the same
-// inputs, and is gone.
-func (s *scope) buildBefore(ctx context.Context) (*plan.Record, error) {
-	current := s.config.Status.CurrentImagePullSpec
-	image, err := owner.ImageObject(ctx, s.options.Client, s.pool(), current)
-	if err != nil {
-		return nil, err
-	}
-	if image != nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
-		return s.record, nil
-	}
-	builds, err := owner.Builds(ctx, s.options.Client, s.config.Name)
-	if err != nil {
-		return nil, err
-	}
-	builds = slices.DeleteFunc(builds, func(b *mcfgv1.MachineOSBuild) bool {
-		return b.Name == s.build.Name || status.BuildStageOf(b.Status.Conditions) != mcfgv1.BuildStageSucceeded
-	})
-	if len(builds) == 0 {
-		return nil, nil
-	}
-	newest := slices.MaxFunc(builds, func(a, b *mcfgv1.MachineOSBuild) int {
-		if isA, isB := a.Status.DigestedImagePushSpec == current, b.Status.DigestedImagePushSpec == current; isA != isB && current != "" {
-			if isA {
-				return 1
-			}
-			return -1
-		}
-		return strings.Compare(objects.EndOf(a)+a.Name, objects.EndOf(b)+b.Name)
-	})
-	before, err := plan.RecordOf(newest)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).V(4).Info("The previous build has no readable record of its inputs", "build", newest.Name, "reason", err.Error())
-		return nil, nil
-	}
-	return before, nil
-}
 
 // Supersede ends a build, since the image that is wanted now is that of another one.
 func (r *Reconciler) Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild, by string) error {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/internal/events"
@@ -32,7 +33,7 @@ func (s *scope) release(ctx context.Context) (time.Duration, error) {
 	if s.options.Runs.Stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
 		return slotInterval, nil
 	}
-	if err := s.options.Backends.Remove(ctx, s.key()); err != nil {
+	if err := s.options.Backends.Remove(ctx, backend.KeyOf(s.build)); err != nil {
 		return 0, err
 	}
 	const removing = "its image is being removed from the registry"

@@ -32,6 +32,7 @@ func (r *Reconciler) ensureBuild(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	r.options.Finder.HandOn(build.Name, &s.answer) // before the build is there and looks for it
 	err = r.options.Client.Create(ctx, build)
 	if apierrors.IsAlreadyExists(err) { // the cache has not seen it yet
 		existing := &mcfgv1.MachineOSBuild{}

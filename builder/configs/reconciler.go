@@ -93,6 +93,8 @@ type scope struct {
 	// found is nil if no one can tell which image is wanted: then problem says why.
 	found   *wanted.Image
 	problem error
+	// answer is all of what the finder said in this reconcile.
+	answer wanted.Answer
 	// late means that what was found is from before, because it can't be found out again right now.
 	late error
 	// untagged means that the pool's tag could not be moved to the image.

@@ -62,8 +62,9 @@ func (r *Reconciler) inspect(ctx context.Context, s *scope) error {
 	if s.rendered, s.problem = objects.ReadRendered(ctx, r.options.Client, facts.Config); s.problem != nil {
 		return nil //nolint:nilerr // it is told with everything else
 	}
-	found, err := r.options.Finder.Find(ctx, &wanted.Subject{Config: s.config, Rendered: s.rendered, Demand: s.demand})
-	s.found, s.problem, s.late = found.Image, found.Problem, found.Late
+	var err error
+	s.answer, err = r.options.Finder.Find(ctx, &wanted.Subject{Config: s.config, Rendered: s.rendered, Demand: s.demand})
+	s.found, s.problem, s.late = s.answer.Image, s.answer.Problem, s.answer.Late
 	return err
 }
 

@@ -16,34 +16,13 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
-
-// Describe says again which image is wanted, from what it is made of now. If that has another key,
-// someone has changed something, or this program means something else by it than the one before:
-// the image would not be what its tag says.
-func (o *Order) Describe(ctx context.Context, sources []containerfiles.Source, inputs preflight.BuildInputs) error {
-	described, err := description.Describe(description.Request{
-		Config: o.Configuration, Base: o.Base.Image, Extensions: o.Extensions, Platforms: o.Base.Described(ctx),
-		IsChoice: o.Base.IsChoice, Sources: sources, BuildInputs: inputs.Items,
-	})
-	if err != nil {
-		return err
-	}
-	if described.Keys.Build != o.Record.Keys.Build {
-		return fault.NewWaiting(mcfgv1.ReasonPreparing, 5*time.Second, errors.New(
-			"the MachineOSConfig or its pool has changed since this build was requested; another build follows"))
-	}
-	o.Described, o.Inputs = described, inputs.Inputs
-	return nil
-}
 
 // Append puts the configuration on the content, which may be the base image itself. What it asks
 // for may be changed before it is sent, such as the tags.

@@ -31,7 +31,7 @@ func TestWhatNodesPull(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := (&Image{Platforms: tt.platforms}).compare(&Order{Base: &base, Before: "before"})
+			got := (&Image{Platforms: tt.platforms}).compare(&Order{Recipe: preflight.Recipe{Base: &base}, Before: "before"})
 			assert.Equal(t, tt.previous, got.Previous)
 			assert.Equal(t, tt.pulls, got.Pulls)
 		})

@@ -12,7 +12,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -29,15 +28,15 @@ type Content struct {
 }
 
 // ContentOf is the content of a described image.
-func ContentOf(base *preflight.Base, d *description.Description) Content {
-	c := Content{Key: d.Keys.Content}
-	for i, p := range d.Platforms {
+func ContentOf(r *preflight.Recipe) Content {
+	c := Content{Key: r.Described.Keys.Content}
+	for i, p := range r.Described.Platforms {
 		if !p.HasContent {
 			continue
 		}
-		c.Platforms = append(c.Platforms, base.Platforms[i])
+		c.Platforms = append(c.Platforms, r.Base.Platforms[i])
 		if usesConfigs(p.Source, p.Architecture) {
-			c.Key = d.Keys.Build
+			c.Key = r.Described.Keys.Build
 		}
 	}
 	return c
@@ -48,7 +47,7 @@ func (c Content) In(repository string) Target {
 	return Target{Repository: repository, Tag: names.ContentTag(c.Key)}
 }
 
-func (o *Order) content() Content { return ContentOf(o.Base, o.Described) }
+func (o *Order) content() Content { return ContentOf(&o.Recipe) }
 
 func (o *Order) contentTarget() Target { return o.content().In(o.Target.Repository) }
 

@@ -10,13 +10,11 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/configlayer"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/osimage/osindex"
 	"github.com/layerwright/layerwright/trust/sign"
 )
@@ -76,17 +74,10 @@ type Order struct {
 	Credentials credentials.Credentials
 	PushSecret  string
 	Settings    Settings
-	// Base is the OS image, and Extensions, by digest, where extensions and kernels come from;
-	// empty where there is none.
-	Base       *preflight.Base
-	Extensions string
-	// Record has the keys and inputs of the image. Configuration is the rendered one, and Described
-	// what it and the Containerfile mean; nil as long as only what is there already is looked for.
-	Record        *plan.Record
-	Configuration *machineconfigs.Config
-	Described     *description.Description
-	// Inputs are what RUN lines can use.
-	Inputs []backend.Input
+	// Recipe is not described as long as only what is there already is looked for. Record has the
+	// keys and inputs of the image.
+	preflight.Recipe
+	Record *plan.Record
 	// Target is where the image goes, and Before the image that it replaces, whose layers are
 	// there.
 	Target Target

@@ -55,7 +55,7 @@ func (m *Maker) Spec(ctx context.Context, o *Order) (*backend.Spec, error) {
 	spec := &backend.Spec{
 		Key: o.Key, Pool: o.Pool, Config: o.Config, Rendered: o.Rendered, PushSpec: o.contentTarget().String(),
 		PullSecret: o.Credentials.PullSecret, PushSecret: o.PushSecret,
-		Inputs: o.Inputs, Proxy: m.options.Proxy, TrustBundle: m.options.TrustBundle,
+		Inputs: o.Inputs.Inputs, Proxy: m.options.Proxy, TrustBundle: m.options.TrustBundle,
 	}
 	o.Settings.ApplyTo(spec)
 	if err := addHostFiles(spec, o.Configuration); err != nil {

@@ -69,15 +69,6 @@ type Platform struct {
 	Open func(ctx context.Context) (*osindex.Index, error)
 }
 
-// Described is the base as a description takes it, while ctx lasts.
-func (b *Base) Described(ctx context.Context) []description.Platform {
-	out := make([]description.Platform, len(b.Platforms))
-	for i, p := range b.Platforms {
-		out[i] = description.Platform{Architecture: p.Architecture, Open: func() (*osindex.Index, error) { return p.Open(ctx) }}
-	}
-	return out
-}
-
 // Layers is the number of layers that the base image has for a platform; 0 where it has none.
 func (b *Base) Layers(platform v1.Platform) int {
 	for i := range b.Platforms {
@@ -195,7 +186,7 @@ func (i *inspection) resolveExtensions(ctx context.Context) {
 // business: which registry they stand for is decided where it runs.
 func (i *inspection) resolveNamed(ctx context.Context) {
 	architectures := i.architectures()
-	sources := containerfiles.ForArchitectures(i.sources, architectures)
+	sources := containerfiles.ForArchitectures(i.result.Sources, architectures)
 	seen := map[string]bool{}
 	for _, arch := range architectures {
 		source := sources[arch]
@@ -226,7 +217,7 @@ func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 		}
 		return out
 	}
-	for _, source := range i.sources {
+	for _, source := range i.result.Sources {
 		if source.Arch == mcfgv1.NoArch {
 			out = append(out, mcfgv1.Amd64)
 		} else {

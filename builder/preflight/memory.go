@@ -3,25 +3,21 @@ package preflight
 import (
 	"context"
 	"hash/fnv"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"github.com/layerwright/layerwright/internal/turns"
 )
 
-// memory remembers good answers for a while. It holds nothing that could not be asked again. It is
-// by hand, because apimachinery's LRUExpireCache does not share questions.
+// memory remembers good answers for a while. It holds nothing that could not be asked again.
 type memory[T any] struct {
 	clock clock.PassiveClock
 	ttl   time.Duration
-	// limit is how many answers are remembered.
-	limit int
 
 	flights turns.Flights
-	mu      sync.Mutex
-	answers map[string]answer[T]
+	answers *lru.Cache
 }
 
 type answer[T any] struct {
@@ -30,7 +26,7 @@ type answer[T any] struct {
 }
 
 func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memory[T] {
-	return &memory[T]{clock: c, ttl: ttl, limit: limit, answers: map[string]answer[T]{}}
+	return &memory[T]{clock: c, ttl: ttl, answers: lru.New(limit)}
 }
 
 // question is about an image or a repository, with one set of credentials.
@@ -62,23 +58,17 @@ func (m *memory[T]) get(ctx context.Context, q question, ask func() (T, error)) 
 }
 
 func (m *memory[T]) known(key string) (value T, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known, ok := m.answers[key]
+	found, _ := m.answers.Get(key)
+	known, ok := found.(answer[T])
 	return known.value, ok && m.clock.Now().Before(known.until)
 }
 
 func (m *memory[T]) ask(key string, ask func() (T, error)) (T, error) {
 	value, err := ask()
-	if err != nil {
-		return value, err
+	if err == nil {
+		m.answers.Add(key, answer[T]{value, m.clock.Now().Add(m.ttlOf(key))})
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.answers, key)
-	m.makeRoom()
-	m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key))}
-	return value, nil
+	return value, err
 }
 
 // ttlOf differs from key to key by up to a fifth, so that what was asked for together is not asked
@@ -88,23 +78,4 @@ func (m *memory[T]) ttlOf(key string) time.Duration {
 	_, _ = hash.Write([]byte(key))
 	const parts = 100
 	return m.ttl - m.ttl/5*time.Duration(hash.Sum32()%parts)/parts
-}
-
-// makeRoom forgets what is out of date, and then the oldest, until there is room for an answer.
-func (m *memory[T]) makeRoom() {
-	now := m.clock.Now()
-	for key, a := range m.answers {
-		if !now.Before(a.until) {
-			delete(m.answers, key)
-		}
-	}
-	for len(m.answers) >= m.limit {
-		oldest := ""
-		for key, a := range m.answers {
-			if oldest == "" || a.until.Before(m.answers[oldest].until) {
-				oldest = key
-			}
-		}
-		delete(m.answers, oldest)
-	}
 }

@@ -12,9 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -94,20 +92,14 @@ type Request struct {
 type Result struct {
 	// Credentials are those of the MachineOSConfig.
 	credentials.Credentials
-	// Base is the OS image.
-	Base *Base
-	// Extensions is the image that extensions and kernels come from, by digest; empty where no one
-	// named one.
-	Extensions string
-	// Description is the image, said exactly.
-	Description *description.Description
+	Recipe
 }
 
 // Inspect checks everything but whether the image may be pushed, which CanPush does when it
 // matters: while no image has to be made, no one need be able to. It is checked here too where
 // something else is wrong, so that people learn of both.
 func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error) {
-	i := &inspection{Checker: c, request: request, result: &Result{}}
+	i := &inspection{Checker: c, request: request, result: &Result{Recipe: Recipe{Configuration: request.Rendered}}}
 	var pushErr error
 	i.result.Credentials, pushErr = c.Credentials(ctx, request.Config)
 	i.fail(pushErr)
@@ -151,8 +143,6 @@ type inspection struct {
 	*Checker
 	request Request
 	result  *Result
-	sources []containerfiles.Source
-	inputs  BuildInputs
 	errs    []error
 	// isIncomplete reports whether the description would speak of something else than what is
 	// wanted.
@@ -169,7 +159,7 @@ func (i *inspection) fail(err error) {
 // readSources reads the Containerfiles.
 func (i *inspection) readSources(ctx context.Context) {
 	var err error
-	if i.sources, err = i.Sources(ctx, i.request.Config); err != nil {
+	if i.result.Sources, err = i.Sources(ctx, i.request.Config); err != nil {
 		i.fail(err)
 		i.isIncomplete = true
 	}
@@ -181,7 +171,7 @@ func (i *inspection) readBuildInputs(ctx context.Context) {
 		return
 	}
 	var err error
-	if i.inputs, err = i.BuildInputs(ctx, i.request.Config.Spec.MachineConfigPool.Name); err != nil {
+	if i.result.Inputs, err = i.BuildInputs(ctx, i.request.Config.Spec.MachineConfigPool.Name); err != nil {
 		i.fail(err)
 		i.isIncomplete = true
 	}
@@ -205,19 +195,13 @@ func (i *inspection) describe(ctx context.Context, wrong []error) {
 		i.errs = append(i.errs, wrong...)
 		return
 	}
-	var err error
-	i.result.Description, err = description.Describe(description.Request{
-		Config: i.request.Rendered, Sources: i.sources,
-		Base: i.result.Base.Image, Extensions: i.result.Extensions, BuildInputs: i.inputs.Items,
-		Platforms: i.result.Base.Described(ctx), IsChoice: i.result.Base.IsChoice,
-	})
-	i.fail(err)
+	i.fail(i.result.Describe(ctx))
 }
 
 // lint looks for errors in the Containerfiles alone.
 func (i *inspection) lint() []error {
 	var wrong []error
-	for _, source := range i.sources {
+	for _, source := range i.result.Sources {
 		_, findings := lint.Check(source.Name, []byte(source.Text), lint.Options{Architecture: source.Arch, Context: source.Context})
 		if !lint.HasErrors(findings) {
 			continue

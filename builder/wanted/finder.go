@@ -46,7 +46,7 @@ type Options struct {
 	InWork *inwork.Log
 }
 
-// Finder finds out which images MachineOSConfigs want, and remembers it.
+// Finder finds out which images MachineOSConfigs want, remembers it, and hands it on to builds.
 type Finder struct {
 	options Options
 	memory  *memory

@@ -36,6 +36,8 @@ type Answer struct {
 	// Image is nil if no one can tell which image is wanted: then problem says why.
 	Image   *Image
 	Problem error
+	// recipe is what the image is made of, where that was found out now.
+	recipe *recipe
 	// Late means that what was found is from before, because it can't be found out again right now.
 	Late error
 }
@@ -100,11 +102,11 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	}
 	found := &Image{
 		key: key, at: f.options.Clock.Now(), Credentials: result.Credentials, Base: result.Base, Extensions: result.Extensions,
-		Record: result.Description.Inputs.Record(), HasContent: result.Description.Inputs.HasContent(), Warnings: result.Description.Warnings(),
-		content: maker.ContentOf(result.Base, result.Description),
+		Record: result.Described.Inputs.Record(), HasContent: result.Described.Inputs.HasContent(), Warnings: result.Described.Warnings(),
+		content: maker.ContentOf(&result.Recipe),
 	}
 	f.memory.remember(s.Config.Name, found)
-	return Answer{Image: found}
+	return Answer{Image: found, recipe: &recipe{Recipe: result.Recipe, at: found.at}}
 }
 
 // notFound is the answer where looking failed. What was found before is believed on while it can't

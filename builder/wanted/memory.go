@@ -1,8 +1,9 @@
 package wanted
 
 import (
-	"sync"
 	"time"
+
+	"k8s.io/utils/lru"
 
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -38,22 +39,22 @@ type failure struct {
 
 // memory remembers what was found last for each MachineOSConfig, since many reconciles follow one
 // change. It holds nothing that could not be found again, and no description: that has all of the
-// configuration in it.
-type memory struct {
-	mu     sync.Mutex
-	last   map[string]*Image
-	failed map[string]*failure
-}
+// configuration in it, and is in recipes, for as long as a build needs it.
+type memory struct{ last, failed, recipes *lru.Cache }
+
+// How many MachineOSConfigs are remembered, and how many recipes.
+const (
+	maxConfigs = 1024
+	maxRecipes = 16
+)
 
 func newMemory() *memory {
-	return &memory{last: map[string]*Image{}, failed: map[string]*failure{}}
+	return &memory{last: lru.New(maxConfigs), failed: lru.New(maxConfigs), recipes: lru.New(maxRecipes)}
 }
 
 // of is what was found last, unless that was about something else, or before the given time.
-func (i *memory) of(config, key string, since time.Time) *Image {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	last := i.last[config]
+func (m *memory) of(config, key string, since time.Time) *Image {
+	last := m.latest(config)
 	if last == nil || last.key != key || last.at.Before(since) {
 		return nil
 	}
@@ -61,36 +62,35 @@ func (i *memory) of(config, key string, since time.Time) *Image {
 }
 
 // latest is what was found last, whatever has changed since; nil where nothing was found yet.
-func (i *memory) latest(config string) *Image {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.last[config]
-}
+func (m *memory) latest(config string) *Image { return get[Image](m.last, config) }
 
-func (i *memory) remember(config string, found *Image) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.last[config] = found
-	delete(i.failed, config)
+func (m *memory) remember(config string, found *Image) {
+	m.last.Add(config, found)
+	m.failed.Remove(config)
 }
 
 // note remembers what is wrong.
-func (i *memory) note(config string, f *failure) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.failed[config] = f
-}
+func (m *memory) note(config string, f *failure) { m.failed.Add(config, f) }
 
 // failure is what was wrong when it was looked at last; nil where nothing was.
-func (i *memory) failure(config string) *failure {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.failed[config]
+func (m *memory) failure(config string) *failure { return get[failure](m.failed, config) }
+
+// outdate has the next look find out again which image is wanted, whatever is remembered.
+func (m *memory) outdate(config string) {
+	if last := m.latest(config); last != nil {
+		again := *last
+		again.key = ""
+		m.remember(config, &again)
+	}
 }
 
-func (i *memory) forget(config string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.last, config)
-	delete(i.failed, config)
+func (m *memory) forget(config string) {
+	m.last.Remove(config)
+	m.failed.Remove(config)
+}
+
+func get[T any](from *lru.Cache, key string) *T {
+	found, _ := from.Get(key)
+	value, _ := found.(*T)
+	return value
 }

@@ -20,15 +20,15 @@ func (e *experiment) examine(ctx context.Context) (*compare.Report, error) {
 	if !known {
 		return nil, fmt.Errorf("what reads base images here cannot tell their packages")
 	}
-	now, next, found := commonPlatform(e.now.base, e.next.base)
+	now, next, found := commonPlatform(e.now.Base, e.next.Base)
 	if !found {
 		return nil, fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("the OS image of stream %q has no architecture that the pool's has", e.Stream))
 	}
 	request := &trial.Request{
-		Pool: e.Pool.Name, Then: e.Then, Containerfiles: e.next.sources, Before: e.now.describedInputs(), After: e.next.describedInputs(), Problem: e.next.problem,
+		Pool: e.Pool.Name, Then: e.Then, Containerfiles: e.next.Sources, Before: e.now.describedInputs(), After: e.next.describedInputs(), Problem: e.next.problem,
 		Blockers: append(trial.Overrides(e.Config), e.failed...),
 	}
-	for _, p := range e.next.base.Platforms {
+	for _, p := range e.next.Base.Platforms {
 		request.Architectures = append(request.Architectures, p.Architecture)
 	}
 	var err error
@@ -38,7 +38,7 @@ func (e *experiment) examine(ctx context.Context) (*compare.Report, error) {
 	if request.To, err = e.os(ctx, e.next, next); err != nil {
 		return nil, err
 	}
-	request.From.Stream = e.now.base.Stream
+	request.From.Stream = e.now.Base.Stream
 	if choice := e.Pool.Status.OSImageStream.Name; choice != "" {
 		request.From.Stream = choice
 	}
@@ -59,20 +59,20 @@ func commonPlatform(a, b *preflight.Base) (preflight.Platform, preflight.Platfor
 
 // os opens the images of one side for one architecture.
 func (e *experiment) os(ctx context.Context, side *side, p preflight.Platform) (trial.OS, error) {
-	os := trial.OS{Reference: side.base.Image, HasExtensions: side.config.ExtensionsImage != ""}
+	os := trial.OS{Reference: side.Base.Image, HasExtensions: side.Configuration.ExtensionsImage != ""}
 	var err error
 	if os.Index, err = p.Open(ctx); err != nil {
 		return os, err
 	}
-	image, err := e.credentials.Pull.Image(ctx, side.base.Image, p.Platform)
+	image, err := e.credentials.Pull.Image(ctx, side.Base.Image, p.Platform)
 	if err != nil {
 		return os, err
 	}
 	if os.Image, err = compose.WithoutConfiguration(image); err != nil {
 		return os, err
 	}
-	if side == e.next && side.extensions != "" {
-		os.Extensions, err = e.credentials.Pull.Image(ctx, side.extensions, v1.Platform{OS: p.Platform.OS, Architecture: p.Platform.Architecture})
+	if side == e.next && side.Extensions != "" {
+		os.Extensions, err = e.credentials.Pull.Image(ctx, side.Extensions, v1.Platform{OS: p.Platform.OS, Architecture: p.Platform.Architecture})
 	}
 	return os, err
 }

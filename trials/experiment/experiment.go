@@ -9,12 +9,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -125,51 +123,44 @@ func (e *experiment) run(ctx context.Context) (*compare.Report, error) {
 	return report, nil
 }
 
-// side is an OS image, and what the pool's image on it is made of.
+// side is an OS image, and what the pool's image on it is made of. It is not described where the
+// image cannot be made, and problem is why.
 type side struct {
-	base       *preflight.Base
-	extensions string
-	config     *machineconfigs.Config
-	sources    []containerfiles.Source
-	inputs     preflight.BuildInputs
-	// described is nil where the image cannot be made, and problem is why.
-	described *description.Description
-	problem   error
+	preflight.Recipe
+
+	problem error
 }
 
 // describedInputs are nil where the image cannot be made.
 func (s *side) describedInputs() *plan.Inputs {
-	if s.described == nil {
+	if s.Described == nil {
 		return nil
 	}
-	return &s.described.Inputs
+	return &s.Described.Inputs
 }
 
 // sideOf finds the OS image of a configuration, and says what the pool's image on it would be.
 func (e *experiment) sideOf(ctx context.Context, config *machineconfigs.Config) (*side, error) {
-	out := &side{config: config}
+	out := &side{Recipe: preflight.Recipe{Configuration: config}}
 	if config.OSImageURL == "" {
 		return nil, fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf("nothing names it"))
 	}
 	var err error
-	if out.base, err = e.options.Checker.ChooseBase(ctx, e.credentials, config.OSImageURL, e.Demand); err != nil {
+	if out.Base, err = e.options.Checker.ChooseBase(ctx, e.credentials, config.OSImageURL, e.Demand); err != nil {
 		return nil, err
 	}
 	if config.ExtensionsImage != "" && trial.UsesExtensions(config) {
-		if out.extensions, err = e.options.Checker.Pin(ctx, e.credentials, config.ExtensionsImage); err != nil {
+		if out.Extensions, err = e.options.Checker.Pin(ctx, e.credentials, config.ExtensionsImage); err != nil {
 			return nil, fmt.Errorf("its extensions image: %w", err)
 		}
 	}
-	if out.sources, err = e.options.Checker.Sources(ctx, e.Config); err != nil {
+	if out.Sources, err = e.options.Checker.Sources(ctx, e.Config); err != nil {
 		return nil, err
 	}
-	if out.inputs, err = e.options.Checker.BuildInputs(ctx, e.Pool.Name); err != nil {
+	if out.Inputs, err = e.options.Checker.BuildInputs(ctx, e.Pool.Name); err != nil {
 		return nil, err
 	}
-	out.described, out.problem = description.Describe(description.Request{
-		Config: config, Sources: out.sources, Base: out.base.Image, Extensions: out.extensions, Platforms: out.base.Described(ctx), IsChoice: out.base.IsChoice,
-		BuildInputs: out.inputs.Items,
-	})
+	out.problem = out.Describe(ctx)
 	if out.problem != nil && !fault.IsTerminal(out.problem) { // such as the turn of another image: it passes, and is no finding
 		return nil, out.problem
 	}
@@ -186,8 +177,8 @@ func (e *experiment) image(ctx context.Context) (image, notBuilt string, err err
 		return "", "", err
 	}
 	order := e.order()
-	content := e.next.base.Below()
-	if e.next.described.Inputs.HasContent() {
+	content := e.next.Base.Below()
+	if e.next.Described.Inputs.HasContent() {
 		if content, notBuilt, err = e.content(ctx, order); err != nil || content == "" {
 			return "", notBuilt, err
 		}
@@ -209,15 +200,14 @@ func (e *experiment) order() *maker.Order {
 	o := &maker.Order{
 		Key: key, Pool: e.Pool.Name, Config: e.Config.Name, Rendered: e.Then.MachineConfig.Name,
 		Credentials: e.credentials, PushSecret: e.Config.Spec.RenderedImagePushSecret.Name, Settings: objects.SettingsOf(e.Config),
-		Base: e.next.base, Extensions: e.next.extensions, Record: e.next.described.Inputs.Record(),
-		Configuration: e.next.config, Described: e.next.described, Inputs: e.next.inputs.Inputs,
+		Recipe: e.next.Recipe, Record: e.next.Described.Inputs.Record(),
 		Target: e.push, Before: string(e.Config.Status.CurrentImagePullSpec),
 		Origin: &provenance.Origin{
-			Invocation: key.Build + "/" + key.UID, Config: e.Config.Name, Base: e.next.base.Image, Extensions: e.next.extensions,
+			Invocation: key.Build + "/" + key.UID, Config: e.Config.Name, Base: e.next.Base.Image, Extensions: e.next.Extensions,
 		},
 	}
 	o.IsStale = func(ctx context.Context, invocation string) (bool, error) {
-		return objects.IsRebuilt(ctx, e.options.Client, maker.ContentOf(o.Base, o.Described), o.Target.Repository, "", invocation)
+		return objects.IsRebuilt(ctx, e.options.Client, maker.ContentOf(&o.Recipe), o.Target.Repository, "", invocation)
 	}
 	return o
 }

@@ -22,3 +22,23 @@ func TestSetStreams(t *testing.T) {
 	status.SetStreams(nil, "")
 	assert.Equal(t, OSImageStreamStatus{}, status)
 }
+
+func TestAsked(t *testing.T) {
+	t.Parallel()
+	old := &MachineOSBuild{}
+	old.Annotations = map[string]string{
+		AnnotationBaseImage: "r.example.com/os@sha256:1", AnnotationExtensionsImage: "r.example.com/ext@sha256:2", AnnotationOSImageStream: "rhel-10",
+		AnnotationBuildCause: "ImageMissing", AnnotationContentImage: "r.example.com/os:content-1", AnnotationRegistryAccess: "access",
+		AnnotationBaseImagePullSecret: "pull", AnnotationRenderedImagePushSecret: "push", AnnotationImageDeletion: "Disabled",
+		AnnotationBuildArchitectures: "AMD64,ARM64",
+	}
+	want := BuildDecision{
+		Cause: BuildInputImageMissing, BaseImage: "r.example.com/os@sha256:1", ExtensionsImage: "r.example.com/ext@sha256:2", OSImageStream: "rhel-10",
+		ContentImage: "r.example.com/os:content-1", RegistryAccess: "access", BaseImagePullSecret: "pull", RenderedImagePushSecret: "push",
+		ImageDeletion: Disabled, Inputs: ImageInputs{Architectures: []Architecture{ArchitectureAMD64, ArchitectureARM64}},
+	}
+	assert.Equal(t, want, old.Asked(), "of an earlier version")
+	now := old.DeepCopy()
+	now.Spec.Decision = &BuildDecision{BuildKey: "key", Action: BuildActionAppend}
+	assert.Equal(t, *now.Spec.Decision, now.Asked(), "the decision says everything")
+}

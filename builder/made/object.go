@@ -1,10 +1,8 @@
-package builds
+package made
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,16 +11,70 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/trust/sign"
 )
+
+// Writer writes down images.
+type Writer struct {
+	Client client.Client
+	// Images sees to it that they are attested and signed.
+	Images *images.Keeper
+}
+
+// Image is one in the registry, and what its build knows of it.
+type Image struct {
+	*maker.Image
+	// PreBuilt reports whether the installer had it built.
+	PreBuilt bool
+	// Found reports whether the registry had it, and that nothing but its labels says that a build
+	// of this cluster made it.
+	Found bool
+	// Details are what only the process knows that made it.
+	Details images.BuildDetails
+}
+
+// DetailsOf are those of an image that was made to order.
+func DetailsOf(o *maker.Order, image *maker.Image) images.BuildDetails {
+	return images.BuildDetails{Version: version.Current().Version, BuilderImage: o.BuilderImage, Pulled: o.Pulled, Content: image.Content}
+}
+
+// scope is one image of a build.
+type scope struct {
+	*Writer
+	config *mcfgv1.MachineOSConfig
+	build  *mcfgv1.MachineOSBuild
+}
+
+func (s *scope) pool() string { return s.config.Spec.MachineConfigPool.Name }
+
+// Write makes the MachineOSImage, notes the image in the build's status, and has it attested and
+// signed.
+func (w *Writer) Write(ctx context.Context, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild, result *Image) error {
+	s := &scope{w, config, build}
+	image, err := s.ensureImage(ctx, result)
+	if err != nil {
+		return err
+	}
+	build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.Pinned)
+	if err := s.attestBuilt(ctx, image, result.Details); err != nil {
+		if images.LacksKey(image) { // then it can't be signed either, and is to say so
+			err = fault.Join(err, s.signBuilt(ctx, image))
+		}
+		return err
+	}
+	return s.signBuilt(ctx, image)
+}
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
 // its build when the same one is built again, and to the pool, since nodes run it for longer than
 // there is a MachineOSConfig.
-func (s *scope) ensureImage(ctx context.Context, result *imageResult) (*mcfgv1alpha1.MachineOSImage, error) {
+func (s *scope) ensureImage(ctx context.Context, result *Image) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
@@ -39,24 +91,24 @@ func (s *scope) ensureImage(ctx context.Context, result *imageResult) (*mcfgv1al
 			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
 		},
 	}
-	if result.preBuilt {
+	if result.PreBuilt {
 		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
 	}
-	if err := controllerutil.SetControllerReference(s.config, image, s.options.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(s.config, image, s.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of the MachineOSImage of %q: %w", pinned, err)
 	}
 	pool := &mcfgv1.MachineConfigPool{}
-	if err := s.options.Client.Get(ctx, client.ObjectKey{Name: s.pool()}, pool); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: s.pool()}, pool); err != nil {
 		return nil, fmt.Errorf("reading the pool of the MachineOSImage of %q: %w", pinned, err)
 	}
-	if err := controllerutil.SetOwnerReference(pool, image, s.options.Client.Scheme()); err != nil {
+	if err := controllerutil.SetOwnerReference(pool, image, s.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the pool of the MachineOSImage of %q: %w", pinned, err)
 	}
 	wanted := image.DeepCopy()
 	for _, image.Name = range owner.ImageNames(s.pool(), pinned) {
-		err := s.options.Client.Create(ctx, image)
+		err := s.Client.Create(ctx, image)
 		if apierrors.IsAlreadyExists(err) {
-			err = s.options.Client.Get(ctx, client.ObjectKeyFromObject(image), image)
+			err = s.Client.Get(ctx, client.ObjectKeyFromObject(image), image)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
@@ -84,7 +136,7 @@ func (s *scope) adopt(ctx context.Context, image, wanted *mcfgv1alpha1.MachineOS
 	}
 	patch := client.MergeFromWithOptions(image.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	image.OwnerReferences = wanted.OwnerReferences
-	if err := s.options.Client.Patch(ctx, image, patch); err != nil {
+	if err := s.Client.Patch(ctx, image, patch); err != nil {
 		return fmt.Errorf("taking over MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil
@@ -112,9 +164,9 @@ func (s *scope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions
 // are of those who sign it and roll it out.
-func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *imageResult) error {
+func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *Image) error {
 	origin := mcfgv1alpha1.ImageBuilt
-	if result.preBuilt || result.found {
+	if result.PreBuilt || result.Found {
 		origin = mcfgv1alpha1.ImageImported
 	}
 	if isDescribed := image.Status.ShortDigest != ""; isDescribed && (image.Status.Origin != mcfgv1alpha1.ImageImported || origin == image.Status.Origin) {
@@ -132,28 +184,8 @@ func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOS
 			image.Status.Architectures = append(image.Status.Architectures, one)
 		}
 	}
-	if err := client.IgnoreNotFound(s.options.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
+	if err := client.IgnoreNotFound(s.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
 		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil
-}
-
-// architectures are the results of each architecture, where there are several.
-func architectures(m *imageResult) []mcfgv1.ArchitectureBuild {
-	if len(m.Platforms) < 2 { //nolint:mnd // one is the image itself
-		return nil
-	}
-	repository, _, _ := strings.Cut(m.Pinned, "@")
-	var out []mcfgv1.ArchitectureBuild
-	for _, p := range m.Platforms {
-		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
-		if !known {
-			continue
-		}
-		out = append(out, mcfgv1.ArchitectureBuild{
-			Architecture: arch, State: mcfgv1.ArchitectureSucceeded,
-			DigestedImagePushSpec: mcfgv1.ImageDigestFormat(repository + "@" + p.Digest.String()),
-		})
-	}
-	return out
 }

@@ -1,10 +1,11 @@
-package builds
+package made
 
 import (
 	"context"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/images/provenance"
@@ -17,13 +18,13 @@ import (
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that,
 // the image stays, as with signBuilt.
 func (s *scope) attestBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, made images.BuildDetails) error {
-	if s.isRebuild() {
+	if objects.IsRebuild(s.build) {
 		made.Rebuild = provenance.InvocationOf(s.build)
 	}
-	if !s.options.Images.Attests() || owner.IsPreBuilt(image) || made.Rebuild == "" && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
+	if !s.Images.Attests() || owner.IsPreBuilt(image) || made.Rebuild == "" && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
 		return nil
 	}
-	err := s.options.Images.Attest(ctx, s.config, image, made)
+	err := s.Images.Attest(ctx, s.config, image, made)
 	if registry.IsNotFound(err) {
 		s.build.Status.DigestedImagePushSpec = "" // someone removed it: it is made again
 	}
@@ -35,11 +36,11 @@ func (s *scope) attestBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSIm
 // built again. That goes for a trust policy which the image does not meet too: it is for a person
 // to change the policy, and no new build would have another signature.
 func (s *scope) signBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	if !s.options.Images.Signs() || owner.IsPreBuilt(image) {
+	if !s.Images.Signs() || owner.IsPreBuilt(image) {
 		return nil
 	}
 	wasTrusted := images.IsSigned(image)
-	err := s.options.Images.Sign(ctx, s.config, image)
+	err := s.Images.Sign(ctx, s.config, image)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

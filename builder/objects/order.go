@@ -1,0 +1,26 @@
+package objects
+
+import (
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/images/provenance"
+)
+
+// OrderOf is what a build was asked to make, as far as the objects say it.
+func OrderOf(config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild) (*maker.Order, error) {
+	record, err := plan.RecordOf(build)
+	if err != nil {
+		return nil, err
+	}
+	target, err := maker.TargetOf(build.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return nil, err
+	}
+	return &maker.Order{
+		Pool: config.Spec.MachineConfigPool.Name, Config: config.Name, Rendered: build.Spec.MachineConfig.Name,
+		PushSecret: config.Spec.RenderedImagePushSecret.Name, Settings: SettingsOf(config),
+		Record: record, Target: target, Before: string(config.Status.CurrentImagePullSpec),
+		Origin: provenance.OriginOf(build), Rebuild: IsRebuild(build), Pulled: provenance.PulledBy(build),
+	}, nil
+}
