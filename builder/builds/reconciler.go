@@ -63,7 +63,7 @@ type Options struct {
 	InWork *inwork.Log
 }
 
-// keeper says whether images are attested and signed, and whether something may keep them from
+// keeper knows whether images are attested and signed, and whether something may keep them from
 // nodes; *images.Keeper is one.
 type keeper interface {
 	Attests() bool

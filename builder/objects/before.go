@@ -14,8 +14,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// RecordBefore is the record of the newest build that succeeded; nil where there is none, or it says
-// nothing. Of an image that is made again it is the build's own: the one before had the same
+// RecordBefore is the record of the newest build that succeeded; nil where there is none, or it
+// says nothing. Of an image that is made again it is the build's own: the one before had the same
 // inputs, and is gone.
 func RecordBefore(ctx context.Context, from client.Reader, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild) (*plan.Record, error) {
 	current := config.Status.CurrentImagePullSpec

@@ -5,7 +5,8 @@ import (
 	"github.com/layerwright/layerwright/images/owner"
 )
 
-// IsOwnedBy reports whether a build belongs to a MachineOSConfig, and not to another one of its name.
+// IsOwnedBy reports whether a build belongs to a MachineOSConfig, and not to another one of its
+// name.
 func IsOwnedBy(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 	for _, reference := range build.OwnerReferences {
 		if reference.Kind == owner.Kind {

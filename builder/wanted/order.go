@@ -16,8 +16,8 @@ import (
 // someone has changed something, or this program means something else by it than the one before.
 var ErrChanged = errors.New("the MachineOSConfig or its pool has changed since this build was requested; another build follows")
 
-// recipeAge is how old a recipe may be for a build to begin with it: secrets may have changed, which
-// nothing tells of. One that finds none reads its inputs again, as after a restart.
+// recipeAge is how old a recipe may be for a build to go by it: secrets may have changed, which
+// nothing tells of. A build that finds none reads its inputs again, as after a restart.
 const recipeAge = time.Minute
 
 // recipe is one that was described at a time.

@@ -15,8 +15,9 @@ import (
 // asked to build never changes. What becomes known after its end (signed, rolled out, removed) is
 // said by the MachineOSImage and the MachineOSConfig.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline, in
-// spec decision, and in status architectures, changedInputs, why, contentKey, buildKey and duration.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline,
+// decision in spec, and in status architectures, changedInputs, why, contentKey, buildKey and
+// duration.
 type MachineOSBuildApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object.
