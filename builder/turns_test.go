@@ -9,7 +9,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -41,7 +40,7 @@ func (q queued) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 type sharing struct {
 	maker.BaseImages
 
-	flights *singleflight.Group
+	flights *turns.Flights
 }
 
 // Index reads, or waits a moment for who does.
@@ -53,7 +52,7 @@ func (s sharing) Index(ctx context.Context, image v1.Image) (*osindex.Index, err
 func TestWhoWaitsForATurnSaysSoOnce(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
-	var flights singleflight.Group
+	var flights turns.Flights
 	begun, ends, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
 		_, err := turns.Share(context.WithoutCancel(t.Context()), &flights, "os", "registry.example/os:1", func() (*osindex.Index, error) {
