@@ -101,19 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.report(ctx, before, pool)
 		}
 	}()
-	return ctrl.Result{}, r.run(ctx, s)
-}
-
-// run makes the steps. Each does at most one kind of write, and can be repeated.
-func (r *Reconciler) run(ctx context.Context, s *scope) error {
-	for _, step := range []func(context.Context, *scope) error{
-		r.gather, r.render, r.storeRendered, r.setConfiguration, r.removeRendered, r.removeImages, r.checkSelector,
-	} {
-		if err := step(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ctrl.Result{}, status.Run(ctx, s, r.gather, r.render, r.storeRendered, r.setConfiguration, r.removeRendered, r.removeImages, r.checkSelector)
 }
 
 // report tells about the transitions between two states of a pool that have been written.

@@ -87,12 +87,10 @@ func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	after := s.pool.DeepCopy()
-	delete(after.Annotations, mcfgv1.AnnotationResumeRollout)
-	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, client.MergeFrom(s.pool.DeepCopy()))); err != nil {
-		return fmt.Errorf("removing the annotation %s of MachineConfigPool %q: %w", mcfgv1.AnnotationResumeRollout, s.pool.Name, err)
+	if _, err := status.Acknowledge(ctx, r.client, s.pool, mcfgv1.AnnotationResumeRollout); err != nil {
+		return err
 	}
-	r.events.Publish(after, events.RolloutResumed(s.pool.Name))
+	r.events.Publish(s.pool, events.RolloutResumed(s.pool.Name))
 	return nil
 }
 

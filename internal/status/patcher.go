@@ -250,8 +250,10 @@ func isTerminal(err error) bool {
 
 // describe names an object in an error; objects read through a typed client don't know their kind.
 func describe(obj Object) string {
-	return fmt.Sprintf("%s %q", reflect.Indirect(reflect.ValueOf(obj)).Type().Name(), client.ObjectKeyFromObject(obj).String())
+	return fmt.Sprintf("%s %q", kindOf(obj), client.ObjectKeyFromObject(obj).String())
 }
+
+func kindOf(obj Object) string { return reflect.Indirect(reflect.ValueOf(obj)).Type().Name() }
 
 // copyOf is a deep copy of the same type.
 func copyOf(obj Object) Object {

@@ -151,17 +151,11 @@ func wantsCheck(object *mcfgv1.OSImageStream) bool {
 
 // acknowledge removes the annotation that asked for a check, once all sources have answered.
 func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
-	if !wantsCheck(s.object) {
-		return nil
+	asked, err := status.Acknowledge(ctx, r.client, s.object, mcfgv1.AnnotationCheckImages)
+	if asked && err == nil {
+		r.events.Publish(s.object, events.StreamsChecked())
 	}
-	changed := s.object.DeepCopy()
-	delete(changed.Annotations, mcfgv1.AnnotationCheckImages)
-	if err := r.client.Patch(ctx, changed, client.MergeFrom(s.object)); err != nil {
-		return fmt.Errorf("removing annotation %s of OSImageStream %q: %w", mcfgv1.AnnotationCheckImages, s.object.Name, err)
-	}
-	s.object.Annotations, s.object.ResourceVersion = changed.Annotations, changed.ResourceVersion
-	r.events.Publish(s.object, events.StreamsChecked())
-	return nil
+	return err
 }
 
 // mayDecide reports whether what was found may take the place of what is in force. Images of two
@@ -177,20 +171,16 @@ func (r *Reconciler) recordProvenance(ctx context.Context, s *scope) error {
 	if s.decided == nil || s.found.releaseFailed || s.found.isOfRelease(s.object) || !s.decided.isIn(s.object) {
 		return nil
 	}
-	changed := s.object.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	maps.Copy(changed.Annotations, s.found.provenance)
-	maps.DeleteFunc(changed.Annotations, func(key, value string) bool {
-		_, isOurs := s.found.provenance[key]
-		return isOurs && value == ""
+	return status.ChangeMetadata(ctx, r.client, s.object, func(o *mcfgv1.OSImageStream) {
+		if o.Annotations == nil {
+			o.Annotations = map[string]string{}
+		}
+		maps.Copy(o.Annotations, s.found.provenance)
+		maps.DeleteFunc(o.Annotations, func(key, value string) bool {
+			_, isOurs := s.found.provenance[key]
+			return isOurs && value == ""
+		})
 	})
-	if err := r.client.Patch(ctx, changed, client.MergeFrom(s.object)); err != nil {
-		return fmt.Errorf("writing which release the streams are of: %w", err)
-	}
-	s.object.Annotations, s.object.ResourceVersion = changed.Annotations, changed.ResourceVersion
-	return nil
 }
 
 // create makes the OSImageStream where a source gives streams.
