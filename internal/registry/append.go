@@ -426,8 +426,8 @@ func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	call := a.client.writing("pushing image", pinned, a.target)
 	err := a.pusher.Push(ctx, pinned, a.final)
 	if layer, missed := a.undistributableLayer(err); missed {
-		return call.Refuse(call.Unsupported(fmt.Sprintf(
-			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest)))
+		return call.Refuse(failure.Unsupported, fmt.Sprintf(
+			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest))
 	}
 	return call.Fail(err)
 }

@@ -530,8 +530,8 @@ func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) 
 	if source.index != nil {
 		listed := source.index.manifest.Manifests
 		if n := len(listed); n > maxListed {
-			return nil, source.call.Refuse(source.call.Unsupported(fmt.Sprintf(
-				"its index lists %d manifests; the limit is %d where each must be signed: build for fewer platforms", n, maxListed)))
+			return nil, source.call.Refuse(failure.Unsupported, fmt.Sprintf(
+				"its index lists %d manifests; the limit is %d where each must be signed: build for fewer platforms", n, maxListed))
 		}
 		seen := map[v1.Hash]bool{}
 		for i := range listed {

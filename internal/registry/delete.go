@@ -88,11 +88,11 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 		return Gone, true
 	case failure.Denied:
 		return Denied, true
-	case failure.Unsupported, failure.Immutable:
+	case failure.Unsupported, failure.Immutable, failure.ReadOnly:
 		return Unsupported, true
 	case failure.Lost: // "DIGEST_INVALID" is what registries say that take no tag here
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
-	case failure.Other:
+	case failure.Other, failure.TooLarge:
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
 	}
 	return "", false

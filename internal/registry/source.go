@@ -70,7 +70,7 @@ type index struct{ manifest *v1.IndexManifest }
 func parseIndex(call failure.Call, manifest []byte) (*index, error) {
 	parsed, err := v1.ParseIndexManifest(bytes.NewReader(manifest))
 	if err != nil {
-		return nil, call.Refuse(call.Unsupported(fmt.Sprintf("its index can't be read: %v", err)))
+		return nil, call.Refuse(failure.Unsupported, fmt.Sprintf("its index can't be read: %v", err))
 	}
 	return &index{parsed}, nil
 }
@@ -121,7 +121,7 @@ func (s *source) pickSingle(wanted []v1.Platform) ([]compose.Choice, error) {
 	c := compose.Choice{Desc: s.desc.Descriptor, Single: true}
 	for i, w := range wanted {
 		if i > 0 && !compose.Matches(w, c.Platform) {
-			return nil, s.call.Refuse(compose.Absent(fmt.Sprintf("it is a single image, and both %s and %s are wanted", c.Platform, w)))
+			return nil, s.call.Refuse(failure.NotFound, fmt.Sprintf("it is a single image, and both %s and %s are wanted", c.Platform, w))
 		}
 		c.Platform = w
 	}
@@ -153,11 +153,11 @@ func (s *source) lacks(images []v1.Descriptor, wanted v1.Platform) error {
 	}
 	switch {
 	case len(there) == 0:
-		return s.call.Refuse(compose.Absent("its index has no image for any platform"))
+		return s.call.Refuse(failure.NotFound, "its index has no image for any platform")
 	case wanted.Equals(v1.Platform{}):
-		return s.call.Refuse(compose.Absent("it is for several platforms: " + strings.Join(there, ", ")))
+		return s.call.Refuse(failure.NotFound, "it is for several platforms: "+strings.Join(there, ", "))
 	}
-	return s.call.Refuse(compose.Absent(fmt.Sprintf("it has no image for %s, only for %s", wanted, strings.Join(there, ", "))))
+	return s.call.Refuse(failure.NotFound, fmt.Sprintf("it has no image for %s, only for %s", wanted, strings.Join(there, ", ")))
 }
 
 // load reads manifest and config of a choice, and checks that it is an image of the wanted

@@ -3,7 +3,6 @@ package baseimage
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
 
 // classify marks what a registry has answered. That an image is missing or may not be pulled is for
@@ -20,8 +20,7 @@ func classify(err error) error {
 	if !errors.As(err, &answer) || fault.IsTerminal(err) {
 		return err
 	}
-	refusals := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
-	if slices.Contains(refusals, answer.StatusCode) {
+	if slices.Contains([]failure.Kind{failure.NotFound, failure.Denied}, failure.KindOfAnswer(answer)) {
 		return fault.NewTerminal(mcfgv1.ReasonImageNotFound, err)
 	}
 	return err

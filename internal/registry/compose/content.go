@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/failure"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 )
@@ -51,11 +49,6 @@ func Variant(p v1.Platform) string {
 	return p.Variant
 }
 
-// Absent is the meaning of an image that is there, but not for the platform.
-func Absent(problem string) failure.Meaning {
-	return failure.Meaning{Kind: failure.NotFound, Class: fault.Terminal, Reason: mcfgv1.ReasonImageNotFound, Problem: problem}
-}
-
 // Content is one image that has been read: all but its layers.
 type Content struct {
 	Choice
@@ -71,7 +64,7 @@ type Content struct {
 }
 
 func (c *Content) refuse(format string, args ...any) error {
-	return c.Call.Refuse(c.Call.Unsupported(fmt.Sprintf(format, args...)))
+	return c.Call.Refuse(failure.Unsupported, fmt.Sprintf(format, args...))
 }
 
 // ReadManifest reads Raw, and refuses what is no image.
@@ -122,7 +115,7 @@ func (c *Content) ReadConfig() (err error) {
 	case has.Architecture == "":
 		return c.refuse("its config does not say what platform it is for")
 	default:
-		return c.Call.Refuse(Absent(fmt.Sprintf("it is an image for %s, and %s is wanted", has, wanted)))
+		return c.Call.Refuse(failure.NotFound, fmt.Sprintf("it is an image for %s, and %s is wanted", has, wanted))
 	}
 }
 

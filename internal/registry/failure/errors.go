@@ -74,6 +74,8 @@ const (
 	Unsupported
 	Immutable // a tag that stands for something else and may not be moved
 	Lost      // a part of what is being uploaded; the next try uploads it again
+	TooLarge  // to be uploaded
+	ReadOnly  // for now, or for ever
 )
 
 // Meaning is what an answer means for what was tried.
@@ -82,6 +84,31 @@ type Meaning struct {
 	Class        fault.Class
 	Reason       string
 	Problem, fix string
+}
+
+// Here alone what a registry says gets its class. What is not listed may pass by itself.
+var (
+	reading = map[Kind]Meaning{
+		NotFound:    final(mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it again"),
+		Denied:      final(mcfgv1.ReasonImageNotFound, "the registry denies read access", ""),
+		Unsupported: final(mcfgv1.ReasonInvalid, "the registry can't serve it", ""),
+		ReadOnly:    final(mcfgv1.ReasonInvalid, "the registry can't serve it", ""),
+	}
+	writing = map[Kind]Meaning{
+		Immutable: final(mcfgv1.ReasonPushDenied, "the tag stands for another image, and the registry's tags are immutable",
+			"except it from that rule of the registry"),
+		Denied:   final(mcfgv1.ReasonPushDenied, "the registry denies write access", ""),
+		NotFound: final(mcfgv1.ReasonPushDenied, "the repository does not exist", "create it, since this registry does not do so by itself"),
+		TooLarge: final(mcfgv1.ReasonPushDenied, "the registry takes no uploads of this size", "raise the limit of the registry or of the proxy before it"),
+		ReadOnly: {
+			Class: fault.Waiting, Reason: mcfgv1.ReasonWaiting, Problem: "the registry takes no uploads", fix: "it may be read-only for now, or a mere mirror",
+		},
+		Unsupported: final(mcfgv1.ReasonInvalid, "the registry does not take such an image", ""),
+	}
+)
+
+func final(reason, problem, fix string) Meaning {
+	return Meaning{Class: fault.Terminal, Reason: reason, Problem: problem, fix: fix}
 }
 
 // marked is the error with its class.
@@ -137,11 +164,11 @@ func (c Call) Fail(err error) error {
 	case errors.As(err, &pause):
 		e.Problem = pause.Error()
 	case errors.Is(err, wire.ErrLargeManifest):
-		e.Meaning = c.Unsupported(wire.ErrLargeManifest.Error())
+		e.Meaning = found(Unsupported, wire.ErrLargeManifest.Error())
 	case errors.Is(err, wire.ErrManyValues):
-		e.Meaning = c.Unsupported(wire.ErrManyValues.Error())
+		e.Meaning = found(Unsupported, wire.ErrManyValues.Error())
 	case errors.Is(err, remote.ErrSchema1):
-		e.Meaning = c.Unsupported("it has a manifest of Docker's first schema, which holds no image that can be built on")
+		e.Meaning = found(Unsupported, "it has a manifest of Docker's first schema, which holds no image that can be built on")
 	default:
 		e.Problem = err.Error()
 	}
@@ -149,27 +176,42 @@ func (c Call) Fail(err error) error {
 }
 
 // Refuse is an error that was found without the registry's help.
-func (c Call) Refuse(m Meaning) error {
-	return (&Error{Doing: c.Doing, Subject: c.Subject, Meaning: m, err: errors.New(m.Problem)}).marked()
+func (c Call) Refuse(k Kind, problem string) error {
+	return (&Error{Doing: c.Doing, Subject: c.Subject, Meaning: found(k, problem), err: errors.New(problem)}).marked()
 }
 
-// Unsupported is the meaning of something that is there and no image for us.
-func (c Call) Unsupported(problem string) Meaning {
-	return Meaning{Kind: Unsupported, Class: fault.Terminal, Reason: mcfgv1.ReasonInvalid, Problem: problem}
+// found is the meaning of something that is there and not what was wanted.
+func found(k Kind, problem string) Meaning {
+	return Meaning{Kind: k, Class: reading[k].Class, Reason: reading[k].Reason, Problem: problem}
 }
 
 func (c Call) meaningOf(answer *transport.Error) Meaning {
-	m := Meaning{Kind: KindOfAnswer(answer)}
+	kind, do, meanings := KindOfAnswer(answer), "pull", reading
 	if c.Writes {
-		if m.Kind == NotFound && lacksPart(answer) {
-			m.Kind = Lost
-		}
-		m = c.meaningForWriting(m.Kind, answer.StatusCode)
-	} else {
-		m = c.meaningForReading(m.Kind)
+		kind, do, meanings = kindOfWrite(answer), "push", writing
+	}
+	m := meanings[kind]
+	if m.Kind = kind; kind == Denied {
+		m.fix = c.whoMay(do)
 	}
 	m.Problem = fmt.Sprintf("%s (%s)", cmp.Or(m.Problem, "the registry fails"), Describe(answer))
 	return m
+}
+
+// kindOfWrite knows what else the status says of an upload, and what of it was lost.
+func kindOfWrite(answer *transport.Error) Kind {
+	k := KindOfAnswer(answer)
+	switch {
+	case k == Immutable, k == Denied, k == NotFound && !lacksPart(answer):
+		return k
+	case answer.StatusCode == http.StatusRequestEntityTooLarge:
+		return TooLarge
+	case answer.StatusCode == http.StatusMethodNotAllowed:
+		return ReadOnly
+	case k == NotFound:
+		return Lost
+	}
+	return k
 }
 
 // lacksPart reports whether what is written names a manifest or a layer that the repository had a
@@ -178,44 +220,6 @@ func lacksPart(answer *transport.Error) bool {
 	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
 	})
-}
-
-func (c Call) meaningForReading(k Kind) Meaning {
-	m := Meaning{Kind: k, Class: fault.Terminal}
-	switch k {
-	case NotFound:
-		m.Reason, m.Problem, m.fix = mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it again"
-	case Denied:
-		m.Reason, m.Problem = mcfgv1.ReasonImageNotFound, "the registry denies read access"
-		m.fix = c.whoMay("pull")
-	case Unsupported:
-		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry can't serve it"
-	case Other, Lost, Immutable:
-		m.Class = fault.Transient
-	}
-	return m
-}
-
-func (c Call) meaningForWriting(k Kind, status int) Meaning {
-	m := Meaning{Kind: k, Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied}
-	switch {
-	case k == Immutable:
-		m.Problem, m.fix = "the tag stands for another image, and the registry's tags are immutable", "except it from that rule of the registry"
-	case k == Denied:
-		m.Problem, m.fix = "the registry denies write access", c.whoMay("push")
-	case k == NotFound:
-		m.Problem, m.fix = "the repository does not exist", "create it, since this registry does not do so by itself"
-	case status == http.StatusRequestEntityTooLarge:
-		m.Problem, m.fix = "the registry takes no uploads of this size", "raise the limit of the registry or of the proxy before it"
-	case status == http.StatusMethodNotAllowed:
-		m.Class, m.Reason = fault.Waiting, mcfgv1.ReasonWaiting
-		m.Problem, m.fix = "the registry takes no uploads", "it may be read-only for now, or a mere mirror"
-	case k == Unsupported:
-		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry does not take such an image"
-	default:
-		m.Class, m.Reason = fault.Transient, ""
-	}
-	return m
 }
 
 // whoMay says what helps where access was refused.
@@ -243,6 +247,7 @@ var codes = map[transport.ErrorCode]Kind{
 	transport.DeniedErrorCode:              Denied,
 	transport.UnauthorizedErrorCode:        Denied,
 	transport.ManifestInvalidErrorCode:     Unsupported,
+	transport.ManifestUnverifiedErrorCode:  Unsupported,
 	transport.NameInvalidErrorCode:         Unsupported,
 	transport.TagInvalidErrorCode:          Unsupported,
 	transport.UnsupportedErrorCode:         Unsupported,
@@ -271,8 +276,12 @@ func KindOfAnswer(answer *transport.Error) Kind {
 		return NotFound
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return Denied
-	case http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType:
+	case http.StatusNotAcceptable, http.StatusUnsupportedMediaType:
 		return Unsupported
+	case http.StatusMethodNotAllowed:
+		return ReadOnly
+	case http.StatusRequestEntityTooLarge:
+		return TooLarge
 	case http.StatusBadRequest:
 		if isTokenRequest(answer.Request) { // how OAuth refuses a refresh token (RFC 6749, 5.2)
 			return Denied
