@@ -3,6 +3,8 @@ package poolmirrors
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,9 +79,16 @@ func (r *Reader) ofPool(ctx context.Context, pool string) (mirrors.Rules, error)
 	if err != nil {
 		return nil, err
 	}
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.cache.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MachineConfigPools: %w", err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known[pool] = rendered{name, rules}
+	maps.DeleteFunc(r.known, func(known string, _ rendered) bool {
+		return !slices.ContainsFunc(pools.Items, func(p mcfgv1.MachineConfigPool) bool { return p.Name == known })
+	})
 	return rules, nil
 }
 

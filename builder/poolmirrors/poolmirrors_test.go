@@ -107,6 +107,16 @@ func TestRenderedConfigurationsAreReadOnce(t *testing.T) {
 	assert.Equal(t, 1, gets)
 	require.NoError(t, c.Update(t.Context(), changed(t, c, "rendered-worker-2")))
 	assert.Equal(t, "two.io/team/os:1", first())
+	assert.Equal(t, 2, gets)
+
+	worker := changed(t, c, "rendered-worker-2")
+	require.NoError(t, c.Delete(t.Context(), worker))
+	require.NoError(t, c.Create(t.Context(), pool("infra", "rendered-worker-1")))
+	_, err := r.Of(t.Context(), "infra")
+	require.NoError(t, err)
+	require.NoError(t, c.Create(t.Context(), pool("worker", "rendered-worker-2")))
+	assert.Equal(t, "two.io/team/os:1", first())
+	assert.Equal(t, 4, gets, "a pool that is gone is forgotten")
 	for _, other := range []string{"new", "absent"} {
 		table, err := r.Of(t.Context(), other)
 		require.NoError(t, err)
