@@ -11,6 +11,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -175,7 +176,7 @@ func TestEachArchitectureHasItsContainerfile(t *testing.T) {
 			return backend.State{Phase: backend.Succeeded}
 		}
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
-			Class: backend.Admin, Reason: "BuildFailed", Message: "Containerfile line 2: RUN install-on-arm: exit status 1", Architecture: mcfgv1.ArchitectureARM64,
+			Class: fault.Terminal, Reason: "BuildFailed", Message: "Containerfile line 2: RUN install-on-arm: exit status 1", Architecture: mcfgv1.ArchitectureARM64,
 		}}
 	}
 	b := w.builder(use)

@@ -29,6 +29,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
@@ -379,7 +380,7 @@ const elsewhere = "elsewhere.example.com/os/worker@sha256:0123456789abcdef012345
 
 func TestHowABuildOfContentEnds(t *testing.T) {
 	t.Parallel()
-	failed := func(class backend.FailureClass, reason, message string) backend.State {
+	failed := func(class fault.Class, reason, message string) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{Class: class, Reason: reason, Message: message}}
 	}
 	for name, test := range map[string]struct {
@@ -389,19 +390,19 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 		active string
 	}{
 		"a RUN line failed": {
-			state:  failed(backend.Admin, "BuildFailed", "Containerfile line 2: RUN install-something: exit status 1"),
+			state:  failed(fault.Terminal, "BuildFailed", "Containerfile line 2: RUN install-something: exit status 1"),
 			failed: "True BuildFailed Containerfile line 2: RUN install-something: exit status 1",
 		},
 		"one architecture failed": {
 			state: backend.State{Phase: backend.Failed, Failure: &backend.Failure{
-				Class: backend.Admin, Reason: "BuildFailed", Message: "exit status 1", Architecture: "ARM64",
+				Class: fault.Terminal, Reason: "BuildFailed", Message: "exit status 1", Architecture: "ARM64",
 			}},
 			failed: "True BuildFailed arm64: exit status 1",
 		},
 		"the attempts are used up": {
-			state: failed(backend.Infrastructure, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",
+			state: failed(fault.Transient, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",
 		},
-		"it took too long": {state: failed(backend.Infrastructure, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
+		"it took too long": {state: failed(fault.Transient, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
 		"no one says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed the builder failed and did not report why"},
 		"it names another repository": {
 			state:  backend.State{Phase: backend.Succeeded, Image: elsewhere},
@@ -413,13 +414,13 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 		},
 		"it waits": {
 			state: backend.State{Phase: backend.Pending, Failure: &backend.Failure{
-				Class: backend.Waiting, Reason: "WaitingForSecret", Message: "the secret \"pull\" is gone",
+				Class: fault.Waiting, Reason: "WaitingForSecret", Message: "the secret \"pull\" is gone",
 			}},
 			active: "WaitingForSecret the secret \"pull\" is gone",
 		},
 		"it is tried again": {
 			state: backend.State{Phase: backend.Running, Message: "attempt 2 of 4", Failure: &backend.Failure{
-				Class: backend.Infrastructure, Reason: "BuildFailed", Message: "the pod was evicted",
+				Class: fault.Transient, Reason: "BuildFailed", Message: "the pod was evicted",
 			}},
 			active: "RetryingBuild attempt 2 of 4; the previous attempt: the pod was evicted",
 		},
@@ -508,7 +509,7 @@ func TestDeletedBuilderThatWaits(t *testing.T) {
 	for name, state := range map[string]backend.State{
 		"its pod is about to start": {Phase: backend.Pending},
 		"its pod can't start": {Phase: backend.Pending, Failure: &backend.Failure{
-			Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: "node node1 cannot start the pod",
+			Class: fault.Waiting, Reason: mcfgv1.ReasonWaiting, Message: "node node1 cannot start the pod",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -655,7 +656,7 @@ func TestImagePushedByALostPod(t *testing.T) {
 	t.Parallel()
 	gone := func(backend.Spec) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
-			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryLimitReached, Message: "its digest is not known", IsLost: true,
+			Class: fault.Transient, Reason: mcfgv1.ReasonRetryLimitReached, Message: "its digest is not known", IsLost: true,
 		}}
 	}
 	t.Run("found", func(t *testing.T) {
@@ -956,7 +957,7 @@ func TestACancelledBuildWaits(t *testing.T) {
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
-			Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: `someone cancelled PipelineRun "build-worker"`,
+			Class: fault.Terminal, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: `someone cancelled PipelineRun "build-worker"`,
 		}}
 	}
 	b := w.builder(use)

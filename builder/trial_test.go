@@ -21,6 +21,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
@@ -382,7 +383,7 @@ func TestTrialWithFailingContent(t *testing.T) {
 	w, b, s := tryingContent(t)
 	image := w.osConfig("worker").Status.CurrentImagePullSpec
 	s.says = func(backend.Spec) backend.State {
-		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 2: exit status 7"}}
+		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 2: exit status 7"}}
 	}
 	w.try(newStream)
 	var trial *mcfgv1.StreamTrial

@@ -3,7 +3,6 @@ package pipelines
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,24 +22,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// Options are what a Backend works with. Namespace and Image are required.
-type Options struct {
-	// Namespace is where builds run; it has their secrets, and the Pipeline.
-	Namespace string
-	// Image is that of the builder.
-	Image string
-	// ServiceAccount is that of the pods, pods.DefaultAccount where empty. It needs no rights, and
-	// its token is not mounted.
-	ServiceAccount string
-	// PriorityClass is that of the pods; empty for the cluster's default.
-	PriorityClass string
-	// UserNamespaces is pods.UserNamespacesAuto where empty.
-	UserNamespaces pods.UserNamespaces
-	// Logs reads how far a step is; nil where no one needs to know.
-	Logs pods.Logs
-	// Clock is the real one where nil.
-	Clock clock.PassiveClock
-}
+// Options are what a Backend works with.
+type Options = pods.Options
 
 // Presence reports whether Tekton is there, tells what changes of its objects, and reads them from
 // a cache that is as new as what it tells.
@@ -62,13 +44,9 @@ type Backend struct {
 // pods and nodes. The reader is asked for everything once more before a build is said to have ended
 // or to be gone.
 func New(options Options, c client.Client, reader client.Reader, presence Presence) (*Backend, error) {
-	if options.Namespace == "" || options.Image == "" || presence == nil {
-		return nil, errors.New("setting up PipelineRuns: the namespace of builds, or the image of the builder, is not known")
-	}
-	options.ServiceAccount = cmp.Or(options.ServiceAccount, pods.DefaultAccount)
-	options.UserNamespaces = cmp.Or(options.UserNamespaces, pods.UserNamespacesAuto)
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
+	options, err := options.Complete("PipelineRuns")
+	if err != nil {
+		return nil, err
 	}
 	cluster := pods.Cluster{Namespace: options.Namespace, Client: c, Reader: reader}
 	if options.Logs != nil {
@@ -127,12 +105,8 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 // make makes a run once nothing is left of an earlier one of its name: Tekton finds TaskRuns by
 // their names, and would go on with those.
 func (b *Backend) make(ctx context.Context, run *tektonv1.PipelineRun, key *backend.Key) error {
-	left, err := leftOver(ctx, b.cluster.Reader, run)
-	if err != nil {
+	if err := requireNoneLeft(ctx, b.cluster.Reader, run, mcfgv1.ReasonPreparing); err != nil {
 		return err
-	}
-	if left != "" {
-		return fault.NewWaiting(mcfgv1.ReasonPreparing, whileLeaving, fmt.Errorf(inTheWay, left, run.Name))
 	}
 	return denied(b.cluster.Ensure(ctx, run, key))
 }
@@ -164,17 +138,23 @@ func withTimeout(architectures []backend.ArchitectureSpec, timeout time.Duration
 
 // requirePipeline asks for the Pipeline. A run without it would fail for good.
 func (b *Backend) requirePipeline(ctx context.Context, name string) error {
+	is, err := hasPipeline(ctx, b.cluster.Reader, b.options.Namespace, name)
+	if is || err != nil {
+		return err
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf( //nolint:staticcheck // it begins with the name of a kind
+		"Pipeline %q is not in namespace %q: apply deploy/components/tekton, or correct spec.imageBuilder.pipeline of the MachineOSConfig", name, b.options.Namespace))
+}
+
+// hasPipeline asks for a Pipeline, which no one watches.
+func hasPipeline(ctx context.Context, from client.Reader, namespace, name string) (bool, error) {
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
-	err := b.cluster.Reader.Get(ctx, client.ObjectKey{Namespace: b.options.Namespace, Name: name}, meta)
-	if apierrors.IsNotFound(err) {
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf( //nolint:staticcheck // it begins with the name of a kind
-			"Pipeline %q is not in namespace %q: apply deploy/components/tekton, or correct spec.imageBuilder.pipeline of the MachineOSConfig", name, b.options.Namespace))
+	err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, meta)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("looking for Pipeline %q: %w", name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("looking for Pipeline %q: %w", name, err)
-	}
-	return nil
+	return err == nil, nil
 }
 
 // isolations are those that each architecture's nodes offer, and that the API server does not take
@@ -222,7 +202,7 @@ func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, 
 	reader, err := b.presence.Reader(ctx)
 	if fault.IsWaiting(err) {
 		return backend.State{Phase: backend.Pending, After: fault.After(err), Failure: &backend.Failure{
-			Class: backend.Waiting, Reason: fault.Reason(err), Message: fault.Message(err),
+			Class: fault.Waiting, Reason: fault.Reason(err), Message: fault.Message(err),
 		}}, nil
 	}
 	if err != nil {
@@ -259,13 +239,12 @@ func isDue(f *facts) bool {
 	if run == nil || !conditionOf(run).IsFalse() {
 		return false
 	}
-	attempt, most := attemptsOf(run)
 	switch failureOf(f, run).Class {
-	case backend.Waiting:
+	case fault.Waiting:
 		return !f.Now.Before(againAt(run))
-	case backend.Infrastructure:
-		return attempt < most && !f.Now.Before(dueAt(run))
-	case backend.Admin:
+	case fault.Transient:
+		return !countOf(run).AndOne().IsSpent() && !f.Now.Before(dueAt(run))
+	case fault.Terminal:
 	}
 	return false
 }
@@ -365,9 +344,7 @@ func (b *Backend) runsOf(ctx context.Context, from client.Reader, key *backend.K
 		return !pods.IsOf(&run, key) || !run.DeletionTimestamp.IsZero()
 	})
 	slices.SortFunc(runs, func(a, b tektonv1.PipelineRun) int {
-		first, _ := attemptsOf(&a)
-		second, _ := attemptsOf(&b)
-		return cmp.Or(first-second, a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+		return cmp.Or(countOf(&a).Failed-countOf(&b).Failed, a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	return runs, nil
 }
@@ -401,12 +378,9 @@ func (b *Backend) explain(ctx context.Context, f *facts) error {
 // newestOfEach are the newest runs of each attempt, and those before. They are in order.
 func newestOfEach(runs []tektonv1.PipelineRun) (newest, replaced []tektonv1.PipelineRun) {
 	for i := range runs {
-		attempt, _ := attemptsOf(&runs[i])
-		if i+1 < len(runs) {
-			if following, _ := attemptsOf(&runs[i+1]); following == attempt {
-				replaced = append(replaced, runs[i])
-				continue
-			}
+		if i+1 < len(runs) && countOf(&runs[i+1]).Failed == countOf(&runs[i]).Failed {
+			replaced = append(replaced, runs[i])
+			continue
 		}
 		newest = append(newest, runs[i])
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/apitest"
+	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -183,7 +184,7 @@ func TestTektonCantMakeTasks(t *testing.T) {
 	}))
 	state := w.observe()
 	require.NotNil(t, state.Failure)
-	assert.Equal(t, backend.Waiting, state.Failure.Class)
+	assert.Equal(t, fault.Waiting, state.Failure.Class)
 	assert.Contains(t, state.Failure.Message, "see that the Deployment tekton-pipelines-webhook runs")
 	assert.NotZero(t, state.After)
 }
@@ -205,7 +206,7 @@ func TestTheNextAttemptIsMadeWhenItIsDue(t *testing.T) {
 	state = w.observe()
 	assert.Equal(t, backend.Pending, state.Phase)
 	require.NotNil(t, state.Failure, "why the attempt before failed")
-	assert.Equal(t, backend.Infrastructure, state.Failure.Class)
+	assert.Equal(t, fault.Transient, state.Failure.Class)
 }
 
 // TestARefusedPodIsTriedAgain has Tekton end runs whose pods a quota refuses: none of them is an
@@ -225,7 +226,7 @@ func TestARefusedPodIsTriedAgain(t *testing.T) {
 		state := w.observe()
 		assert.Equal(t, backend.Pending, state.Phase)
 		require.NotNil(t, state.Failure)
-		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Equal(t, fault.Waiting, state.Failure.Class)
 		assert.Contains(t, state.Failure.Message, "set spec.buildResources.limits.cpu of the MachineOSConfig")
 		assert.Equal(t, whileRefused, state.After)
 		assert.Equal(t, spec.Settings(), state.Settings, "so that other resources begin a new run")
@@ -237,8 +238,7 @@ func TestARefusedPodIsTriedAgain(t *testing.T) {
 		require.Len(t, w.runs(), 1)
 		again := w.runs()[0]
 		assert.NotEqual(t, run.Name, again.Name)
-		attempt, most := attemptsOf(&again)
-		assert.Equal(t, [2]int{1, 1}, [2]int{attempt, most})
+		assert.Equal(t, attempts.Count{}, countOf(&again))
 	}
 	w.says(no, "Failed")
 	assert.Equal(t, backend.Failed, w.observe().Phase, "where a failure has its only attempt")
@@ -255,7 +255,7 @@ func TestTektonIsNotThere(t *testing.T) {
 	state := w.observe()
 	assert.Equal(t, backend.Pending, state.Phase)
 	assert.Nil(t, state.Object, "so that its absence later is not taken for a person's will")
-	assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonKindNotInstalled, Message: "Tekton is not installed"}, state.Failure)
+	assert.Equal(t, &backend.Failure{Class: fault.Waiting, Reason: mcfgv1.ReasonKindNotInstalled, Message: "Tekton is not installed"}, state.Failure)
 	err := w.backend().Ensure(t.Context(), *spec)
 	require.True(t, fault.IsWaiting(err), "%v", err)
 	assert.Equal(t, mcfgv1.ReasonKindNotInstalled, fault.Reason(err))

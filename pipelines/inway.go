@@ -18,12 +18,22 @@ import (
 const (
 	// whileLeaving is when to look again at what is left of an earlier run.
 	whileLeaving = time.Second
-	inTheWay     = "%s of an earlier PipelineRun %q is still there; the next one of that name is made when it is gone"
 	// tasksRefused is the reason of Tekton's event about a run whose tasks can't be made.
 	tasksRefused = "TaskRunsCreationFailed"
 	webhook      = "webhook.pipeline.tekton.dev"
 	away         = "Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs"
 )
+
+// requireNoneLeft waits until nothing is left of a run that is gone and had the name of one that is
+// to be made.
+func requireNoneLeft(ctx context.Context, from client.Reader, run *tektonv1.PipelineRun, reason string) error {
+	left, err := leftOver(ctx, from, run)
+	if left == "" || err != nil {
+		return err
+	}
+	return fault.NewWaiting(reason, whileLeaving, fmt.Errorf(
+		"%s of an earlier PipelineRun %q is still there; the next one of that name is made when it is gone", left, run.Name))
+}
 
 // leftOver is a TaskRun or a pod of a run that is gone and had the name of one that is to be made;
 // empty where there is none, or the run is there.

@@ -21,6 +21,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/names"
 )
 
@@ -279,7 +280,7 @@ func (m *maker) workspaces() ([]tektonv1.WorkspaceBinding, error) {
 // folderOf has the files of a ConfigMap in a folder that is called like the architecture.
 func folderOf(architecture mcfgv1.Architecture, mount *pods.Mount) corev1.VolumeProjection {
 	projection := &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: mount.Volume.ConfigMap.Name}}
-	for _, file := range sortedKeys(mount.Files) {
+	for _, file := range slices.Sorted(maps.Keys(mount.Files)) {
 		projection.Items = append(projection.Items, corev1.KeyToPath{Key: file, Path: path.Join(architecture.OCI(), file)})
 	}
 	return corev1.VolumeProjection{ConfigMap: projection}
@@ -315,14 +316,14 @@ func secretsOf(workspaces []tektonv1.WorkspaceBinding) string {
 
 // next is the run of the attempt after one.
 func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
-	attempt, _ := attemptsOf(run)
-	return repeated(run, attempt+1, strconv.Itoa(attempt+1))
+	attempt := countOf(run).Failed + 2 //nolint:mnd // the one after this one, and the first is 1
+	return repeated(run, attempt, strconv.Itoa(attempt))
 }
 
 // again is the run of the same attempt, after one whose pod was refused. Its name says which run it
 // replaces: Tekton's objects of that one may not have gone.
 func again(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
-	attempt, _ := attemptsOf(run)
+	attempt := countOf(run).Failed + 1
 	hash := sha256.Sum256([]byte(run.UID))
 	return repeated(run, attempt, fmt.Sprintf("%d-%x", attempt, hash[:4]))
 }
@@ -345,14 +346,8 @@ func repeated(run *tektonv1.PipelineRun, attempt int, suffix string) *tektonv1.P
 // change runs.
 const mostAttempts = 11
 
-// attemptsOf are which attempt a run is, and how many there may be.
-func attemptsOf(run *tektonv1.PipelineRun) (attempt, most int) {
-	number := func(key string) int {
-		n, err := strconv.Atoi(run.Annotations[key])
-		if err != nil {
-			return 1
-		}
-		return min(max(n, 1), mostAttempts)
-	}
-	return number(mcfgv1.AnnotationBuildAttempt), number(mcfgv1.AnnotationBuildAttempts)
+// countOf is how many attempts had failed when a run was made, and how often there may be another.
+func countOf(run *tektonv1.PipelineRun) attempts.Count {
+	number := func(key string) int { return min(max(attempts.Written(run, key), 1), mostAttempts) }
+	return attempts.Count{Failed: number(mcfgv1.AnnotationBuildAttempt) - 1, Retries: number(mcfgv1.AnnotationBuildAttempts) - 1}
 }

@@ -1,7 +1,6 @@
 package pipelines
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,7 +71,7 @@ func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Archite
 		Isolation: run.Annotations[mcfgv1.AnnotationBuildIsolation], Related: relatedTo(run, architecture),
 	}
 	task := f.taskOf(run, taskBuild, architecture)
-	pod := cmp.Or(f.podOf(task), leftBy(task))
+	pod, _ := f.lastOf(task)
 	if pod == nil {
 		o.Message = describe(f, run, task)
 		if condition := conditionOf(run); condition != nil {
@@ -81,13 +80,12 @@ func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Archite
 		return o
 	}
 	o.Started, o.Reports = pods.StartOf(pod), pods.ReportsOf(pod)
-	switch {
-	case pods.IsOver(pod):
+	if pods.IsOver(pod) {
 		o.Phase, o.Message = backend.Running, "the step push has ended; Tekton goes on with the run"
-	default:
-		attempt, most := attemptsOf(run)
-		o.Follow(&f.Facts, pod, fmt.Sprintf("attempt %d of %d", attempt, most), attempt > 1)
+		return o
 	}
+	count := countOf(run)
+	o.Follow(&f.Facts, pod, count.String(), count.Failed > 0)
 	return o
 }
 
@@ -116,7 +114,7 @@ func settle(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState) 
 	default:
 		wait(f, run, ones, condition)
 	}
-	if attempt, _ := attemptsOf(run); attempt > 1 && len(f.runs) > 1 {
+	if countOf(run).Failed > 0 && len(f.runs) > 1 {
 		for i := range ones {
 			if ones[i].Failure == nil && ones[i].Phase != backend.Succeeded {
 				ones[i].Failure = failureOf(f, &f.runs[len(f.runs)-2])
@@ -145,7 +143,7 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState)
 			o.Ended = run.Status.CompletionTime.Time
 		}
 		task := f.taskOf(run, taskBuild, o.Architecture)
-		pod := cmp.Or(f.podOf(task), leftBy(task))
+		pod, _ := f.lastOf(task)
 		problem := ""
 		switch {
 		case !hasStep(task, backend.Push):
@@ -154,12 +152,12 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState)
 		case len(images) != len(ones) || !isIn(repositoryOf(target), images[i]):
 			problem = fmt.Sprintf("PipelineRun %q succeeded, and its results %s and %s name no image of %q: the Pipeline has to keep the contract of docs/pipelines.md",
 				run.Name, resultDigest, resultImages, repositoryOf(target))
-		case pod != nil && pushedBy(pod) != "" && digestOf(pushedBy(pod)) != digestOf(images[i]):
+		case pod != nil && pushedBy(pod) != "" && mcfgv1.ImageDigestFormat(pushedBy(pod)).Digest() != mcfgv1.ImageDigestFormat(images[i]).Digest():
 			problem = fmt.Sprintf("PipelineRun %q pushed %s, and its results name %s: someone else writes the same tag, or the Pipeline gives the result of another step",
 				run.Name, pushedBy(pod), images[i])
 		}
 		if problem != "" {
-			o.Failure = &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: problem}
+			o.Failure = backend.NewFailure(fault.Terminal, mcfgv1.ReasonBuildFailed, problem)
 			continue
 		}
 		o.Phase, o.Image, o.Failure = backend.Succeeded, images[i], nil
@@ -190,11 +188,6 @@ func pushedBy(pod *corev1.Pod) string {
 	return ""
 }
 
-func digestOf(image string) string {
-	_, digest, _ := strings.Cut(image, "@")
-	return digest
-}
-
 // failEarly is for an administrator's error, which counts as soon as its container has ended: the
 // same inputs fail again.
 func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState) bool {
@@ -202,7 +195,7 @@ func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureStat
 	for i := range f.tasks {
 		task := &f.tasks[i]
 		ending := f.endingOf(run, task)
-		if ending == nil || ending.Failure.Class != backend.Admin {
+		if ending == nil || ending.Failure.Class != fault.Terminal {
 			continue
 		}
 		for j := range ones {
@@ -217,22 +210,17 @@ func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureStat
 // fail says why a run has ended without the image, and whether another attempt follows.
 func fail(f *facts, run *tektonv1.PipelineRun, ones []pods.ArchitectureState, condition *apis.Condition) {
 	failure := failureOf(f, run)
-	attempt, most := attemptsOf(run)
+	count := countOf(run).AndOne()
 	phase, message, after := backend.Failed, "", time.Duration(0)
 	switch {
-	case failure.Class == backend.Admin:
-	case failure.Class == backend.Waiting:
+	case failure.Class == fault.Terminal:
+	case failure.Class == fault.Waiting:
 		phase, after = backend.Pending, max(againAt(run).Sub(f.Now), time.Second)
-	case attempt < most:
+	case !count.IsSpent():
 		phase, after = backend.Running, max(dueAt(run).Sub(f.Now), time.Second)
-		message = fmt.Sprintf("attempt %d of %d follows", attempt+1, most)
+		message = count.String() + " follows"
 	default:
-		if failure.Reason != mcfgv1.ReasonTimedOut {
-			failure.Reason = mcfgv1.ReasonRetryLimitReached
-		}
-		if attempt > 1 {
-			failure.Message = fmt.Sprintf("%d attempts failed; the last: %s", attempt, failure.Message)
-		}
+		failure = pods.AfterAll(failure, count.Failed)
 	}
 	for i := range ones {
 		own := *failure
@@ -252,8 +240,7 @@ func endOf(run *tektonv1.PipelineRun, condition *apis.Condition) time.Time {
 
 // dueAt is when the attempt after a run that failed begins.
 func dueAt(run *tektonv1.PipelineRun) time.Time {
-	attempt, _ := attemptsOf(run)
-	return lastMoment(run).Add(min(firstPause<<(attempt-1), lastPause))
+	return lastMoment(run).Add(countOf(run).AndOne().Pause(firstPause, lastPause))
 }
 
 // againAt is when an attempt is made again whose pod was refused.
@@ -264,63 +251,6 @@ func lastMoment(run *tektonv1.PipelineRun) time.Time {
 		return endOf(run, c)
 	}
 	return run.CreationTimestamp.Time
-}
-
-// failureOf is why a run failed: what its pods say first, then what Tekton says of its tasks, then
-// what it says of the run.
-func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
-	condition := conditionOf(run)
-	var found *pods.Ending
-	for i := range f.tasks {
-		if ending := f.endingOf(run, &f.tasks[i]); ending != nil && (found == nil || ending.At.Before(found.At)) {
-			found = ending
-		}
-	}
-	switch {
-	case isCancelled(run, condition):
-		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: fmt.Sprintf("someone cancelled PipelineRun %q", run.Name)}
-	case found != nil:
-		return found.Failure
-	case condition == nil:
-		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("PipelineRun %q has no condition", run.Name))
-	}
-	text := fmt.Sprintf("PipelineRun %q: %s (%s)", run.Name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
-	switch tektonv1.PipelineRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
-	case tektonv1.PipelineRunReasonTimedOut, tektonv1.PipelineRunReasonTimedOutRunningFinally:
-		if task := f.taskOf(run, taskBuild, ""); task != nil && !f.hasBegun(run) { // for want of a quota, for example
-			return &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: fault.Clean(text + "; no pod was made in that time, so that it is tried again")}
-		}
-		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text+"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")
-	case tektonv1.PipelineRunReasonFailed, tektonv1.PipelineRunReasonCouldntCancel, tektonv1.PipelineRunReasonCouldntTimeOut,
-		tektonv1.PipelineRunReasonCreateRunFailed, tektonv1.PipelineRunReasonCancelled:
-		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)
-	}
-	if _, isOfPipeline := ofPipeline[tektonv1.PipelineRunReason(condition.Reason)]; isOfPipeline {
-		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}
-	}
-	return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)
-}
-
-// ofPipeline are reasons that the same Pipeline meets again.
-var ofPipeline = map[tektonv1.PipelineRunReason]struct{}{
-	tektonv1.PipelineRunReasonCouldntGetPipeline: {}, tektonv1.PipelineRunReasonCouldntGetTask: {}, tektonv1.PipelineRunReasonInvalidBindings: {},
-	tektonv1.PipelineRunReasonInvalidWorkspaceBinding: {}, tektonv1.PipelineRunReasonInvalidTaskRunSpec: {},
-	tektonv1.PipelineRunReasonParameterTypeMismatch: {}, tektonv1.PipelineRunReasonObjectParameterMissKeys: {},
-	tektonv1.PipelineRunReasonParamArrayIndexingInvalid: {}, tektonv1.PipelineRunReasonParameterMissing: {},
-	tektonv1.PipelineRunReasonFailedValidation: {}, tektonv1.PipelineRunReasonCouldntGetPipelineResult: {}, tektonv1.PipelineRunReasonInvalidGraph: {},
-	tektonv1.PipelineRunReasonInvalidMatrixParameterTypes: {}, tektonv1.PipelineRunReasonInvalidTaskResultReference: {},
-	tektonv1.PipelineRunReasonInvalidPipelineResultReference: {}, tektonv1.PipelineRunReasonRequiredWorkspaceMarkedOptional: {},
-	tektonv1.PipelineRunReasonResourceVerificationFailed: {}, tektonv1.PipelineRunReasonCELEvaluationFailed: {}, tektonv1.PipelineRunReasonInvalidParamValue: {},
-}
-
-// isCancelled reports whether a person ended a run.
-func isCancelled(run *tektonv1.PipelineRun, condition *apis.Condition) bool {
-	switch run.Spec.Status {
-	case tektonv1.PipelineRunSpecStatusCancelled, tektonv1.PipelineRunSpecStatusCancelledRunFinally, tektonv1.PipelineRunSpecStatusStoppedRunFinally:
-		return true
-	case tektonv1.PipelineRunSpecStatusPending:
-	}
-	return condition != nil && strings.HasPrefix(condition.Reason, string(tektonv1.PipelineRunReasonCancelled))
 }
 
 // wait says what keeps a run from going on, of what someone can do something about.
@@ -384,32 +314,6 @@ func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.ArchitectureStat
 			}
 		}
 	}
-}
-
-// isRefused reports whether Tekton says that a pod was refused. Tekton tries again.
-func isRefused(reason string) bool {
-	return reason == tektonv1.TaskRunReasonPodCreationFailed.String() || reason == "ExceededResourceQuota" || reason == tektonv1.TaskRunReasonPending.String()
-}
-
-// isDenied reports whether Tekton says that the API server refused a pod for what is in it. Other
-// errors of that kind pass.
-func isDenied(message string) bool {
-	return strings.Contains(message, " is forbidden: ") || strings.Contains(message, " is invalid: ") || strings.Contains(message, " denied the request: ")
-}
-
-// refused says why the cluster refuses to create the pod of a task.
-func (f *facts) refused(task *tektonv1.TaskRun, message string) string {
-	return fmt.Sprintf("the cluster refuses to create the pod of task %s: %s", task.Labels[labelPipelineTask], f.Refused(task.Namespace, fault.Clean(message)))
-}
-
-// denial is the failure of a task whose pod was refused, of which Tekton ends the run. It waits
-// like a Job, unless something was built already: that would be built again each time.
-func (f *facts) denial(run *tektonv1.PipelineRun, task *tektonv1.TaskRun, message string) *backend.Failure {
-	failure := &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: fault.Clean(f.refused(task, message))}
-	if f.hasBegun(run) {
-		failure.Class, failure.Reason = backend.Admin, mcfgv1.ReasonInvalid
-	}
-	return failure
 }
 
 // hasBegun reports whether a task that builds has had a pod.

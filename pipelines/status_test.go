@@ -16,6 +16,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // scene is a build as the API server has it.
@@ -135,7 +136,7 @@ func (s *scene) leaves(step backend.Step, failure *backend.StepFailure) *scene {
 	task := &s.tasks[len(s.tasks)-1]
 	task.Status.StartTime = &metav1.Time{Time: t0}
 	code := int32(backend.ExitInfrastructure)
-	if failure.Class == backend.Admin {
+	if failure.Class == fault.Terminal {
 		code = backend.ExitAdmin
 	}
 	text, err := (&backend.Report{Step: step, Failure: failure}).EncodeForTekton()
@@ -193,61 +194,62 @@ func TestStateOfARun(t *testing.T) {
 	failing := `RUN false: exit code 1 (Containerfile line 3)`
 	fails := func(t *testing.T) func(*corev1.Pod) { //nolint:thelper // a case, not a helper
 		return terminates(backend.Build, backend.ExitAdmin, reports(t, &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{
-			Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
+			Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
 		}}))
 	}
+	const none = fault.Class(-1)
 	for name, test := range map[string]struct {
 		scene func(t *testing.T, s *scene)
 		phase backend.Phase
-		// class and reason are those of the failure; empty where there is none.
-		class   backend.FailureClass
+		// class and reason are those of the failure; none where there is none.
+		class   fault.Class
 		reason  string
 		message string
 	}{
-		"nothing was made":           {func(_ *testing.T, s *scene) { s.runs = nil }, backend.Absent, "", "", ""},
-		"Tekton has not seen it yet": {func(*testing.T, *scene) {}, backend.Pending, "", "", "has been made"},
-		"Tekton does not take it up": {func(_ *testing.T, s *scene) { s.at(time.Minute) }, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "tekton-pipelines-controller"},
+		"nothing was made":           {func(_ *testing.T, s *scene) { s.runs = nil }, backend.Absent, none, "", ""},
+		"Tekton has not seen it yet": {func(*testing.T, *scene) {}, backend.Pending, none, "", "has been made"},
+		"Tekton does not take it up": {func(_ *testing.T, s *scene) { s.at(time.Minute) }, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "tekton-pipelines-controller"},
 		"a queueing system holds it": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Spec.Status = tektonv1.PipelineRunSpecStatusPending })
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "is pending"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "is pending"},
 		"preflight runs": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("preflight", "", unknown, "Running", "").pod()
-		}, backend.Running, "", "", "preflight asks"},
+		}, backend.Running, none, "", "preflight asks"},
 		"a step runs": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(terminates(backend.Fetch, 0, ""))
-		}, backend.Running, "", "", "step build"},
+		}, backend.Running, none, "", "step build"},
 		"the pod is refused": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "ExceededResourceQuota", "no quota")
-		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "no quota"},
+		}, backend.Running, fault.Waiting, mcfgv1.ReasonWaiting, "no quota"},
 		"a policy refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("inspect", "", no, "PodCreationFailed", `failed to create task run pod "x": pods "x-pod" is forbidden: ValidatingAdmissionPolicy 'layerwright-pipeline-secrets' denied request: not: key. Maybe invalid TaskSpec`)
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "refuses to create the pod of task inspect: failed to create"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "refuses to create the pod of task inspect: failed to create"},
 		"a policy refuses a pod after the build": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, pushed)...)
 			s.task("inspect", "", no, "PodCreationFailed", `pods "x-pod" is forbidden: ValidatingAdmissionPolicy 'p' denied request`)
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "the pod of task inspect"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonInvalid, "the pod of task inspect"},
 		"a webhook refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `failed to create task run pod "x": admission webhook "p.example.com" denied the request: no`)
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "denied the request"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "denied the request"},
 		"a quota wants limits": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `pods "x-pod" is forbidden: failed quota: compute: must specify limits.cpu for: step-build. Maybe missing or invalid Task os/t`)
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, `ResourceQuota "compute" of namespace "layerwright" counts limits.cpu, which not every container has: set spec.buildResources.limits.cpu`},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, `ResourceQuota "compute" of namespace "layerwright" counts limits.cpu, which not every container has: set spec.buildResources.limits.cpu`},
 		"a LimitRange refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `pods "x-pod" is forbidden: maximum memory usage per Container is 1Gi, but limit is 4Gi`)
 			s.LimitRanges = []string{"sizes"}
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, `LimitRange "sizes" of namespace "layerwright": maximum memory per Container is 1Gi`},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, `LimitRange "sizes" of namespace "layerwright": maximum memory per Container is 1Gi`},
 		"a quota was used up until the time was over": {func(_ *testing.T, s *scene) {
 			s.says(no, "PipelineRunTimeout", "failed to finish").task("build", "amd64", no, "TaskRunCancelled", "")
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "no pod was made in that time"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "no pod was made in that time"},
 		"OpenShift refuses the pod": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodAdmissionFailed", `pods "x-pod" is forbidden: unable to validate against any security context constraint`)
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "security context constraint"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "security context constraint"},
 		"the pod could not be made": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `failed to create task run pod "x": etcdserver: request timed out. Maybe invalid TaskSpec`)
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
 		"Tekton stops after the pod ends": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(allPushed(t, pushed)...).at(time.Hour)
-		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "Tekton does not continue"},
+		}, backend.Running, fault.Waiting, mcfgv1.ReasonWaiting, "Tekton does not continue"},
 		"its image can't be pulled": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "TaskRunImagePullFailed", "").pod(phase(corev1.PodPending), func(p *corev1.Pod) {
 				p.Status.ContainerStatuses = nil
@@ -255,17 +257,17 @@ func TestStateOfARun(t *testing.T) {
 					Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off"},
 				}}
 			})
-		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "tekton/entrypoint"},
+		}, backend.Pending, fault.Waiting, mcfgv1.ReasonWaiting, "tekton/entrypoint"},
 		"a RUN line failed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "").pod(fails(t), terminates(backend.Export, 1, ""), phase(corev1.PodFailed))
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, failing},
 		"a RUN line failed, and Tekton has not said so": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(fails(t))
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, failing},
 		"a RUN line failed, and the pod is gone": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "exited with code 42")
 			s.tasks[0].Status.Steps = []tektonv1.StepState{{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 42}}}}
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "step build failed"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "step build failed"},
 		"a node lost a step, and the pod is gone": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Annotations[mcfgv1.AnnotationBuildAttempt] = "4" })
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "exited with code 255: Unknown")
@@ -273,82 +275,82 @@ func TestStateOfARun(t *testing.T) {
 				{Name: "fetch", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}},
 				{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: "Unknown"}}},
 			}
-		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the last: the node of task build lost step build, for example by a restart"},
+		}, backend.Failed, fault.Transient, mcfgv1.ReasonRetryLimitReached, "the last: the node of task build lost step build, for example by a restart"},
 		"preflight may not push": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
-				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
+				Step: backend.Preflight, Failure: &backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
 			})))
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonPushDenied, "denied"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonPushDenied, "denied"},
 		"a node was lost": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").pod(phase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = pods.ReasonNodeLost })
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows"},
 		"its pod was deleted": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", `"step-build" exited with code 43`).leaves(backend.Build, &backend.StepFailure{
-				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+				Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			})
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
 		"its time was over, and its pod is gone": {func(_ *testing.T, s *scene) {
 			s.at(2*time.Hour).says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
-				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+				Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			})
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"its time was over, and its pod has not ended yet": {func(_ *testing.T, s *scene) {
 			s.at(2*time.Hour).says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
-				Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
+				Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, At: "RUN dnf install x (Containerfile line 3)",
 			}).pod(phase(corev1.PodRunning))
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"a RUN line failed, and what it said is kept": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "Failed", "").leaves(backend.Build, &backend.StepFailure{
-				Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
+				Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
 			})
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, failing},
 		"Tekton's webhook takes no tasks": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").Warnings[s.newest().UID] = webhookIsAway().Error()
-		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "see that the Deployment tekton-pipelines-webhook runs"},
-		"it took too long": {func(_ *testing.T, s *scene) { s.says(no, "PipelineRunTimeout", "too long") }, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		}, backend.Running, fault.Waiting, mcfgv1.ReasonWaiting, "see that the Deployment tekton-pipelines-webhook runs"},
+		"it took too long": {func(_ *testing.T, s *scene) { s.says(no, "PipelineRunTimeout", "too long") }, backend.Running, fault.Transient, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"a task took too long": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "TaskRunTimeout", "too long")
-		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
+		}, backend.Running, fault.Transient, mcfgv1.ReasonTimedOut, "attempt 2 of 4"},
 		"the last attempt failed": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Annotations[mcfgv1.AnnotationBuildAttempt] = "4" }).says(no, "Failed", "who knows")
-		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "4 attempts failed"},
+		}, backend.Failed, fault.Transient, mcfgv1.ReasonRetryLimitReached, "4 attempts failed"},
 		"someone cancelled it": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled }).says(no, "Cancelled", "").task("build", "amd64", no, "TaskRunCancelled", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonInterrupted, "someone cancelled"},
-		"the Pipeline is gone":     {func(_ *testing.T, s *scene) { s.says(no, "CouldntGetPipeline", "not found") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "correct the Pipeline"},
-		"a workspace is not bound": {func(_ *testing.T, s *scene) { s.says(no, "InvalidWorkspaceBindings", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "InvalidWorkspaceBindings"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonInterrupted, "someone cancelled"},
+		"the Pipeline is gone":     {func(_ *testing.T, s *scene) { s.says(no, "CouldntGetPipeline", "not found") }, backend.Failed, fault.Terminal, mcfgv1.ReasonInvalid, "correct the Pipeline"},
+		"a workspace is not bound": {func(_ *testing.T, s *scene) { s.says(no, "InvalidWorkspaceBindings", "") }, backend.Failed, fault.Terminal, mcfgv1.ReasonInvalid, "InvalidWorkspaceBindings"},
 		"it succeeded": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, pushed)...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
-		}, backend.Succeeded, "", "", ""},
+		}, backend.Succeeded, none, "", ""},
 		"it succeeded, without pod": {func(_ *testing.T, s *scene) {
 			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, digest)).says(yes, "Succeeded", "")
-		}, backend.Succeeded, "", "", ""},
+		}, backend.Succeeded, none, "", ""},
 		"it succeeded, without result": {func(_ *testing.T, s *scene) {
 			s.task("build", "amd64", yes, "Succeeded", "").says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "name no image of"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "name no image of"},
 		"it succeeded, with a result that is no digest": {func(_ *testing.T, s *scene) {
 			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, "sha256:other")).says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "name no image of"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "name no image of"},
 		"it succeeded, and nothing was built": {func(_ *testing.T, s *scene) {
 			s.run(results(resultDigest, digest)).says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "without a task build for AMD64 that has the step push"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "without a task build for AMD64 that has the step push"},
 		"it succeeded, and no step pushed": {func(_ *testing.T, s *scene) {
 			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 			s.tasks[0].Status.Steps = s.tasks[0].Status.Steps[:3]
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "has to keep the contract"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "has to keep the contract"},
 		"the push is denied while the build runs": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod()
 			s.task("preflight", "", unknown, "Running", "").pod(terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
-				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
+				Step: backend.Preflight, Failure: &backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
 			})))
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonPushDenied, "denied"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonPushDenied, "denied"},
 		"preflight could not ask, while the build runs": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod()
 			s.task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitInfrastructure, ""))
-		}, backend.Running, "", "", "step fetch"},
+		}, backend.Running, none, "", "step fetch"},
 		"it names what was not pushed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, "registry.example.com/os/worker@sha256:other")...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "someone else writes the same tag"},
+		}, backend.Failed, fault.Terminal, mcfgv1.ReasonBuildFailed, "someone else writes the same tag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,7 +359,7 @@ func TestStateOfARun(t *testing.T) {
 			state := observe(&s.facts)
 			assert.Equal(t, test.phase, state.Phase)
 			text := state.Message
-			if test.class == "" {
+			if test.class == none {
 				assert.Nil(t, state.Failure)
 			} else if assert.NotNil(t, state.Failure) {
 				assert.Equal(t, test.class, state.Failure.Class)
@@ -445,7 +447,7 @@ func TestNoAnnotationHasARunRepeatedForEver(t *testing.T) {
 
 func TestReportsInTektonsList(t *testing.T) {
 	t.Parallel()
-	long := &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "it failed"}}
+	long := &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "it failed"}}
 	for range 200 {
 		long.Failure.Output = append(long.Failure.Output, `a line with "quotes" that JSON makes longer, twice`)
 	}

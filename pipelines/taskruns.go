@@ -41,39 +41,43 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 	if !condition.IsFalse() {
 		return nil
 	}
-	at := condition.LastTransitionTime.Inner.Time
+	if failure := f.saidOf(run, task, condition); failure != nil {
+		return &pods.Ending{At: condition.LastTransitionTime.Inner.Time, Failure: failure}
+	}
+	return nil
+}
+
+// saidOf is why a task failed as Tekton says; nil where a person has cancelled it, or the failure
+// of another task.
+func (f *facts) saidOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun, condition *apis.Condition) *backend.Failure {
 	name := task.Labels[labelPipelineTask]
 	for i := range task.Status.Steps {
 		step := &task.Status.Steps[i]
-		if step.Terminated == nil {
-			continue
+		switch end := step.Terminated; {
+		case end == nil:
+		case pods.IsForgotten(end): // the kubelet found it no more
+			return backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild,
+				fmt.Sprintf("the node of task %s lost step %s, for example by a restart, and the pod was deleted", name, step.Name))
+		case end.ExitCode == backend.ExitAdmin:
+			return pods.WithoutCause("step "+step.Name, condition.Message)
 		}
-		if reason := step.Terminated.Reason; reason == "Unknown" || reason == "ContainerStatusUnknown" { // the kubelet found it no more
-			return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild,
-				fmt.Sprintf("the node of task %s lost step %s, for example by a restart, and the pod was deleted", name, step.Name))}
-		}
-		if step.Terminated.ExitCode != backend.ExitAdmin {
-			continue
-		}
-		text := fmt.Sprintf("step %s failed, and its pod, which had the cause, was deleted: %s", step.Name, condition.Message)
-		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
 	}
-	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
-	switch tektonv1.TaskRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
-	case tektonv1.TaskRunReasonTimedOut:
-		return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonTimedOut, text+
-			"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")}
-	case tektonv1.TaskRunReasonFailedValidation, tektonv1.TaskRunReasonTaskFailedValidation, tektonv1.TaskRunReasonInvalidParamValue,
-		tektonv1.TaskRunReasonResourceVerificationFailed, tektonv1.TaskRunReasonFailedResolution:
-		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}}
-	case tektonv1.TaskRunReasonPodCreationFailed, "PodAdmissionFailed":
-		if isDenied(condition.Message) {
-			return &pods.Ending{At: at, Failure: f.denial(run, task, condition.Message)}
-		}
-	case tektonv1.TaskRunReasonCancelled: // by a person, or because another task failed
+	switch reason := condition.Reason; {
+	case reason == tektonv1.TaskRunReasonCancelled.String():
 		return nil
+	case slices.Contains([]string{tektonv1.TaskRunReasonPodCreationFailed.String(), "PodAdmissionFailed"}, reason) && isDenied(condition.Message):
+		return f.denial(run, task, condition.Message)
 	}
-	return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)}
+	return meaningOf(condition.Reason, fmt.Sprintf("task %s: %s", name, saidBy(condition)))
+}
+
+// lastOf is the pod of a task, and where that is gone, what Tekton has kept of it; nil where there
+// is neither.
+func (f *facts) lastOf(task *tektonv1.TaskRun) (pod *corev1.Pod, isGone bool) {
+	if pod = f.podOf(task); pod != nil {
+		return pod, false
+	}
+	return leftBy(task), true
 }
 
 // taskOf is what Tekton has made of a task of a run, for an architecture where there is one for

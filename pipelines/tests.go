@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"knative.dev/pkg/apis"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +19,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -81,23 +80,17 @@ func (t *Tests) Create(ctx context.Context, job *batchv1.Job, pipeline string) e
 	if _, err := t.options.Presence.Reader(ctx); err != nil {
 		return err
 	}
-	there := &metav1.PartialObjectMetadata{}
-	there.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
-	err := t.options.Reader.Get(ctx, client.ObjectKey{Namespace: t.options.Namespace, Name: pipeline}, there)
-	if apierrors.IsNotFound(err) {
-		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf(
-			"spec.verification.pipeline: Pipeline %q does not exist in namespace %q; create it, or correct the name", pipeline, t.options.Namespace))
-	}
-	if err != nil {
-		return fmt.Errorf("looking for Pipeline %q: %w", pipeline, err)
-	}
-	run := testRun(job, pipeline)
-	left, err := leftOver(ctx, t.options.Reader, run)
+	is, err := hasPipeline(ctx, t.options.Reader, t.options.Namespace, pipeline)
 	if err != nil {
 		return err
 	}
-	if left != "" {
-		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, whileLeaving, fmt.Errorf(inTheWay, left, run.Name))
+	if !is {
+		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf(
+			"spec.verification.pipeline: Pipeline %q does not exist in namespace %q; create it, or correct the name", pipeline, t.options.Namespace))
+	}
+	run := testRun(job, pipeline)
+	if err := requireNoneLeft(ctx, t.options.Reader, run, mcfgv1alpha1.ReasonVerificationPending); err != nil {
+		return err
 	}
 	if err := t.options.Client.Create(ctx, run); err != nil {
 		return whileAway(err, mcfgv1alpha1.ReasonVerificationPending)
@@ -199,19 +192,16 @@ func (t *Tests) Pods(ctx context.Context, reader client.Reader, job *batchv1.Job
 		if !isTaskOf(task, job) {
 			continue
 		}
-		pod, isGone := f.podOf(task), false
-		if pod == nil {
-			pod, isGone = deletedPod(task), true
-		}
-		if pod == nil {
+		pod, isGone := f.lastOf(task)
+		if pod == nil || isGone && isStopped(task) {
 			continue
 		}
-		if failed := failedStep(pod); failed != nil {
+		if step, end := pods.FailedStep(pod); end != nil {
 			pod.Status.Phase = corev1.PodFailed
 			if isGone || !pod.DeletionTimestamp.IsZero() {
-				disrupt(pod, failed)
+				disrupt(pod, step, end)
 			} else {
-				t.explain(ctx, pod, failed)
+				t.explain(ctx, pod, step, end)
 			}
 		}
 		out = append(out, *pod)
@@ -219,48 +209,32 @@ func (t *Tests) Pods(ctx context.Context, reader client.Reader, job *batchv1.Job
 	return out, nil
 }
 
-// failedStep is the first step of a pod that failed; nil where none has.
-func failedStep(pod *corev1.Pod) *corev1.ContainerStatus {
-	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
-	})
-	if i < 0 {
-		return nil
-	}
-	return &pod.Status.ContainerStatuses[i]
-}
-
 // explain adds what a step has written last: Tekton has the container's message for itself.
-func (t *Tests) explain(ctx context.Context, pod *corev1.Pod, failed *corev1.ContainerStatus) {
-	if t.options.Ends == nil || failed.State.Terminated.Message != "" {
+func (t *Tests) explain(ctx context.Context, pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) {
+	if t.options.Ends == nil || end.Message != "" {
 		return
 	}
-	end, err := t.options.Ends.End(ctx, client.ObjectKeyFromObject(pod), stepPrefix+failed.Name)
+	said, err := t.options.Ends.End(ctx, client.ObjectKeyFromObject(pod), containerOf(pod, step))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(4).Info("The log of a failed step is not known", "pod", pod.Name, "reason", err.Error())
 	}
-	failed.State.Terminated.Message = end
+	end.Message = said
 }
 
-// deletedPod is the pod of a task that is gone; nil where Tekton has deleted it.
-func deletedPod(task *tektonv1.TaskRun) *corev1.Pod {
-	pod := leftBy(task)
-	if pod == nil || task.IsCancelled() || task.Status.GetCondition(apis.ConditionSucceeded).Reason == string(tektonv1.TaskRunReasonTimedOut) {
-		return nil
-	}
-	return pod
+// isStopped reports whether Tekton has ended a task, so that its pod says nothing about the test.
+func isStopped(task *tektonv1.TaskRun) bool {
+	return task.IsCancelled() || task.Status.GetCondition(apis.ConditionSucceeded).Reason == string(tektonv1.TaskRunReasonTimedOut)
 }
 
 // disrupt says of a pod that was deleted that this ended its step, where a signal did: then the
 // test has said nothing.
-func disrupt(pod *corev1.Pod, failed *corev1.ContainerStatus) {
-	end := failed.State.Terminated
+func disrupt(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) {
 	if end.Reason == pods.OOMKilled || end.ExitCode < exitSignal {
 		return
 	}
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PodDeleted",
-		Message: fmt.Sprintf("step %s was ended with exit code %d, and the pod was deleted", failed.Name, end.ExitCode),
+		Message: fmt.Sprintf("step %s was ended with exit code %d, and the pod was deleted", step, end.ExitCode),
 	})
 }
 

@@ -193,29 +193,35 @@ func TestWhatATestByTektonSaid(t *testing.T) {
 	for name, tt := range map[string]struct {
 		task  func(*tektonv1.TaskRun)
 		pod   func(*corev1.Pod) bool
-		phase testjobs.Phase
+		class fault.Class
 		says  string
 	}{
 		"its step failed": {
-			fails("Failed", "", ended(1, "Error")), kept(ended(1, "Error")), testjobs.Failed, `container "look" ended with exit code 1: no /etc/motd in `,
+			fails("Failed", "", ended(1, "Error")), kept(ended(1, "Error")), fault.Terminal, `container "look" ended with exit code 1: no /etc/motd in `,
 		},
 		"its step failed, and its pod was deleted later": {
-			fails("Failed", "", ended(1, "Error")), gone, testjobs.Failed, `container "look" ended with exit code 1`,
+			fails("Failed", "", ended(1, "Error")), gone, fault.Terminal, `container "look" ended with exit code 1`,
 		},
 		"its pod was deleted": {
-			fails("Failed", "", ended(143, "Error")), gone, testjobs.Interrupted, "PodDeleted: step look was ended with exit code 143, and the pod was deleted",
+			fails("Failed", "", ended(143, "Error")), gone, fault.Transient, "PodDeleted: step look was ended with exit code 143, and the pod was deleted",
 		},
 		"its pod is being deleted": {
 			fails("Failed", "", ended(255, "Error")), func(pod *corev1.Pod) bool {
 				pod.Finalizers = []string{"test/it-stays"}
 				return kept(ended(255, "Error"))(pod)
-			}, testjobs.Interrupted, "PodDeleted: step look was ended with exit code 255",
+			}, fault.Transient, "PodDeleted: step look was ended with exit code 255",
 		},
 		"its step had too little memory": {
-			fails("Failed", "", ended(137, "OOMKilled")), gone, testjobs.Failed, `container "look" ended with exit code 137 (OOMKilled)`,
+			fails("Failed", "", ended(137, "OOMKilled")), gone, fault.Terminal, `container "look" ended with exit code 137 (OOMKilled)`,
+		},
+		"what Tekton starts the pod with failed": {
+			fails("Failed", "", corev1.ContainerState{}), func(pod *corev1.Pod) bool {
+				pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "prepare", State: ended(1, "Error")}}
+				return kept(corev1.ContainerState{})(pod)
+			}, fault.Terminal, `container "prepare" ended with exit code 1: no /etc/motd in `,
 		},
 		"a policy refuses its pod": {
-			fails("PodAdmissionFailed", "pods are forbidden", corev1.ContainerState{}), gone, testjobs.Failed, "Tasks Completed: 1; task check: pods are forbidden (PodAdmissionFailed)",
+			fails("PodAdmissionFailed", "pods are forbidden", corev1.ContainerState{}), gone, fault.Terminal, "Tasks Completed: 1; task check: pods are forbidden (PodAdmissionFailed)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +260,8 @@ func TestWhatATestByTektonSaid(t *testing.T) {
 			found, err := tests.Pods(t.Context(), w.Client, &made[0])
 			require.NoError(t, err)
 			o := testjobs.Observe(&made[0], found, nil)
-			assert.Equal(t, tt.phase, o.Phase, o.Text)
+			assert.Equal(t, testjobs.Failed, o.Phase)
+			assert.Equal(t, tt.class, o.Class, o.Text)
 			assert.Contains(t, o.Text, tt.says)
 		})
 	}

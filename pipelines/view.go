@@ -1,7 +1,6 @@
 package pipelines
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -11,8 +10,6 @@ import (
 
 	"github.com/layerwright/layerwright/builder/backend"
 )
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // tagOf is the tag of an image; empty where it has none.
 func tagOf(image string) string {
@@ -34,6 +31,15 @@ func repositoryOf(image string) string {
 
 // stepPrefix begins the names of the containers that are steps.
 const stepPrefix = "step-"
+
+// containerOf is the container of a step in the pod that a view is of. What Tekton starts the pod
+// with has its own name.
+func containerOf(view *corev1.Pod, step backend.Step) string {
+	if slices.ContainsFunc(view.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == string(step) }) {
+		return string(step)
+	}
+	return stepPrefix + string(step)
+}
 
 // leftBy is the pod of a task as viewOf has it, with what Tekton has kept of its steps: the pod
 // itself may be gone. It is nil while the task has not ended.

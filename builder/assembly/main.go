@@ -49,7 +49,7 @@ func (c *Command) Main(ctx context.Context, step backend.Step, out io.Writer) in
 	if err != nil {
 		said.Failure = report.FailureOf(err)
 	}
-	if step == backend.Preflight && err != nil && said.Failure.Class != backend.Admin { // the build asks for itself
+	if step == backend.Preflight && err != nil && said.Failure.Class != fault.Terminal { // the build asks for itself
 		said.Notes, said.Failure = []string{"preflight could not ask: " + said.Failure.Message}, nil
 		_, _ = fmt.Fprintln(out, said.Notes[0])
 	}

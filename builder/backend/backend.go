@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // Key names one build. Ensuring, observing and removing the same key again is the same build.
@@ -57,7 +58,7 @@ type Spec struct {
 	// Pipeline is the administrator's own, for the backend that runs some; empty for the one that
 	// comes with Layerwright.
 	Pipeline string
-	// Retries is how often an attempt that failed with Infrastructure is repeated, and Timeout how
+	// Retries is how often an attempt whose failure was Transient is repeated, and Timeout how
 	// long one attempt may take.
 	Retries int
 	Timeout time.Duration
@@ -146,24 +147,17 @@ type State struct {
 	After time.Duration
 }
 
-// FailureClass says who can do something about a failure. It is decided once, by the backend, where
-// the facts are.
-type FailureClass string
-
-const (
-	// Admin means: a RUN line failed, an image does not exist, access is denied. The same inputs
-	// fail again.
-	Admin FailureClass = "Admin"
-	// Infrastructure means: a node went away, a registry did not answer. Trying again may help.
-	Infrastructure FailureClass = "Infrastructure"
-	// Waiting means: something that the build needs is not there, such as a secret. It is no
-	// attempt.
-	Waiting FailureClass = "Waiting"
-)
+// NewFailure is a failure of a class, with a message that is fit for a condition.
+func NewFailure(class fault.Class, reason, message string) *Failure {
+	return &Failure{Class: class, Reason: reason, Message: fault.Clean(message)}
+}
 
 // Failure is why a build failed.
 type Failure struct {
-	Class FailureClass
+	// Class is decided once, by the backend, where the facts are: Terminal where the same inputs
+	// fail again, Transient where another attempt may help, and Waiting where something is missing
+	// that the build needs, which is no attempt.
+	Class fault.Class
 	// Reason is that of the condition, such as BuildFailed or PushDenied.
 	Reason string
 	// Message is for people: file, line, instruction, and the last lines of its output.

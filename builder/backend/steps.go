@@ -10,6 +10,7 @@ import (
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // Step is one of the four steps of a build, each a container with a trust of its own. The program
@@ -256,7 +257,7 @@ type PulledImage struct {
 
 // StepFailure is why a step failed.
 type StepFailure struct {
-	Class FailureClass `json:"class"`
+	Class fault.Class `json:"class"`
 	// Reason is that of the condition, such as BuildFailed or ImageNotFound.
 	Reason string `json:"reason"`
 	// Message is for people: line, instruction, and what it ended with.

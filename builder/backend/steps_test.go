@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 func TestAReportFits(t *testing.T) {
 	failure := func(message string, output ...string) *backend.Report {
 		return &backend.Report{Step: backend.Build, Notes: []string{"chroot"}, Failure: &backend.StepFailure{
-			Class: backend.Admin, Reason: "BuildFailed", Message: message, Output: output,
+			Class: fault.Terminal, Reason: "BuildFailed", Message: message, Output: output,
 		}}
 	}
 	for name, test := range map[string]struct {
@@ -32,7 +33,7 @@ func TestAReportFits(t *testing.T) {
 			assert.LessOrEqual(t, len(text), backend.MaxReport)
 			got, err := backend.ReadReport(string(text))
 			require.NoError(t, err)
-			assert.Equal(t, backend.Admin, got.Failure.Class)
+			assert.Equal(t, fault.Terminal, got.Failure.Class)
 			assert.Equal(t, test.message, got.Failure.Message)
 			if assert.Equal(t, test.first != "", len(got.Failure.Output) > 0) && test.first != "" {
 				assert.Equal(t, test.first, got.Failure.Output[0])

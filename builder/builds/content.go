@@ -177,7 +177,7 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 			return "", err
 		}
 	}
-	if f := state.Failure; f != nil && f.Class == backend.Waiting {
+	if f := state.Failure; f != nil && f.Class == fault.Waiting {
 		return "", maker.Failed(state)
 	}
 	switch state.Phase {

@@ -12,6 +12,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/status"
 )
 
 // attempt is how long one attempt may take: as long as the administrator says, but no longer than
@@ -41,11 +42,11 @@ func (s *scope) judge(ctx, running context.Context, err error) error {
 // countAttempt notes on the build that an attempt failed, and ends the build with the last one that
 // the limit allows. The count is in the object, so that a process that dies starts no new one.
 func (s *scope) countAttempt(ctx context.Context, limit int, failure error) error {
-	failed, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationFailedAttempts]) // none is zero
-	if failed++; failed > limit {
-		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, limit+1, failure))
+	count := objects.AttemptsOf(s.build, limit)
+	if count.AndOne().IsSpent() {
+		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("%s (spec.buildRetryLimit) failed: %w", count, failure))
 	}
-	return errors.Join(failure, s.annotate(ctx, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed)))
+	return errors.Join(failure, s.annotate(ctx, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(count.AndOne().Failed)))
 }
 
 // noteTimeout notes on a build that timed out how long it had, so that more time has it made again.
@@ -59,16 +60,7 @@ func (s *scope) noteTimeout(ctx context.Context, failure error) error {
 	return failure
 }
 
-// annotate notes something on the build. The status in hand stays: it is written at the end of the
-// reconcile.
+// annotate notes something on the build.
 func (s *scope) annotate(ctx context.Context, key, value string) error {
-	noted := s.build.DeepCopy()
-	err := objects.Change(ctx, s.options.Client, noted, func(b *mcfgv1.MachineOSBuild) {
-		metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, value)
-		noted = b
-	})
-	if err == nil {
-		s.build.Annotations, s.build.ResourceVersion = noted.Annotations, noted.ResourceVersion
-	}
-	return err
+	return status.ChangeMetadata(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, value) })
 }

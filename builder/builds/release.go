@@ -11,10 +11,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/status"
 )
 
 // Removing an image is tried until its build has been deleted for so long, with a pause between: a
@@ -57,7 +57,7 @@ func (s *scope) release(ctx context.Context) (time.Duration, error) {
 	default:
 		s.options.Events.Publish(s.build, events.ImageNotDeleted(image, fault.Message(err)))
 	}
-	return 0, objects.Change(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
+	return 0, status.ChangeMetadata(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
 		controllerutil.RemoveFinalizer(b, mcfgv1.FinalizerBuildImage)
 	})
 }

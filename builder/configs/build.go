@@ -14,6 +14,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/status"
 )
 
 // maxRecord bounds what a build records of its inputs, in bytes of JSON: the cache has some builds
@@ -66,7 +67,8 @@ func (r *Reconciler) labelBuild(ctx context.Context, s *scope) error {
 	if s.build.Labels[mcfgv1.LabelRenderedMachineConfig] == wanted {
 		return nil
 	}
-	return objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
+	s.build = s.build.DeepCopy() // the cache has it, too
+	return status.ChangeMetadata(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
 		metav1.SetMetaDataLabel(&b.ObjectMeta, mcfgv1.LabelRenderedMachineConfig, wanted)
 	})
 }

@@ -26,10 +26,7 @@ import (
 
 // Reconciler finds out which image each MachineOSConfig wants, and sees to it that one build
 // makes it.
-type Reconciler struct {
-	options Options
-	retries retries
-}
+type Reconciler struct{ options Options }
 
 // New makes a reconciler.
 func New(options Options) *Reconciler {
@@ -125,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	s := &scope{config: config}
 	if !config.DeletionTimestamp.IsZero() { // its builds go with it, by their owner reference, and each removes its image
-		return status.Result(ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.decide, r.interrupt))
+		return status.Result(ctrl.Result{}, status.Run(ctx, s, r.gatherConfig, r.decide, r.interrupt))
 	}
 	if r.options.Waits != nil && r.options.Waits() {
 		return ctrl.Result{RequeueAfter: waitAgain}, nil
@@ -150,14 +147,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, err
 	}
 	announced := r.reportIfSlow(ctx, config)
-	err = runAll(ctx, s, r.inspect, r.decide)
+	err = status.Run(ctx, s, r.inspect, r.decide)
 	if written := announced(); written != nil { // what the reconcile finds is compared with what was said meanwhile
 		patch, config.ResourceVersion = status.NewPatcher(r.options.Client, written), written.ResourceVersion
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.nameConfiguration, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.requeue)
+	return ctrl.Result{}, status.Run(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.nameConfiguration, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.requeue)
 }
 
 // announce says that work begins, where nothing says so yet: reading a base image for the first
@@ -235,16 +232,6 @@ func (*Reconciler) requeue(_ context.Context, s *scope) error {
 	return s.late
 }
 
-// runAll makes the steps. Each does at most one kind of write, and can be repeated.
-func runAll(ctx context.Context, s *scope, steps ...func(context.Context, *scope) error) error {
-	for _, step := range steps {
-		if err := step(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // next is when to look again without being told.
 func (r *Reconciler) next(s *scope) ctrl.Result {
 	if s.decision == nil {
@@ -272,7 +259,6 @@ func (r *Reconciler) next(s *scope) ctrl.Result {
 // forget drops what is known of a MachineOSConfig that is gone, and tells its pool.
 func (r *Reconciler) forget(ctx context.Context, name string) (ctrl.Result, error) {
 	r.options.Finder.Forget(name)
-	r.retries.forget(name)
 	r.options.Metrics.Forget(name)
 	pool := &mcfgv1.MachineConfigPool{}
 	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/status"
 )
 
 // gatherConfig reads everything that the reconcile needs from the cache.
@@ -110,7 +110,7 @@ func (r *Reconciler) state(s *scope) *plan.State {
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: s.found.BuildOf(s.config, s.builds), HasContent: s.found.HasContent}
 		state.Access = s.found.Credentials.Access
-		state.Retries = r.retries.of(s.config.Name, state.Wanted.Build)
+		state.Retries = objects.RetriesOf(s.config, state.Wanted.Build)
 		state.HadImage = slices.ContainsFunc(s.images, func(image mcfgv1alpha1.MachineOSImage) bool {
 			return metav1.IsControlledBy(&image, s.config) && image.Labels[mcfgv1.LabelMachineOSBuild] == state.Wanted.Build
 		})
@@ -154,11 +154,11 @@ func (r *Reconciler) interrupt(ctx context.Context, s *scope) error {
 
 // remove deletes builds that make room for another one of their name.
 func (r *Reconciler) remove(ctx context.Context, s *scope) error {
-	switch {
-	case s.decision.Retries:
-		r.retries.note(s.config.Name, s.decision.Build)
-	case s.decision.Action == plan.Nothing:
-		r.retries.forget(s.config.Name)
+	if s.decision.Retries {
+		note := func(c *mcfgv1.MachineOSConfig) { objects.NoteRetry(c, s.decision.Build) }
+		if err := status.ChangeMetadata(ctx, r.options.Client, s.config, note); err != nil {
+			return err
+		}
 	}
 	return r.deleteBuilds(ctx, s, s.decision.Remove, s.decision.Message)
 }
@@ -184,19 +184,24 @@ func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string
 // acknowledge removes annotations whose request has been served. That for a rebuild is removed from
 // the MachineOSConfig first, and from the build in a later reconcile: so none is lost or repeated.
 func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
-	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && isChecked(s.problem) {
-		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
+	if s.late == nil && isChecked(s.problem) {
+		asked, err := status.Acknowledge(ctx, r.options.Client, s.config, mcfgv1.AnnotationCheckImages)
+		if err != nil {
 			return err
 		}
-		if s.found != nil { // else the condition says what is wrong
+		if asked && s.found != nil { // else the condition says what is wrong
 			r.options.Events.Publish(s.config, events.ImagesChecked(s.found.Base.Image))
 		}
 	}
-	if s.decision.Acknowledge {
-		return r.removeAnnotations(ctx, s, objects.RebuildAnnotations()...)
+	var served []string
+	if s.decision.Action == plan.Nothing {
+		served = []string{mcfgv1.AnnotationPreBuiltImage, mcfgv1.AnnotationBuildRetries}
 	}
-	if _, says := s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]; says && s.decision.Action == plan.Nothing {
-		return r.removeAnnotations(ctx, s, mcfgv1.AnnotationPreBuiltImage)
+	if s.decision.Acknowledge {
+		served = append(served, objects.RebuildAnnotations()...)
+	}
+	if was, err := status.Acknowledge(ctx, r.options.Client, s.config, served...); was || err != nil {
+		return err
 	}
 	if s.build == nil || objects.WantsRebuild(s.config) {
 		return nil
@@ -204,7 +209,8 @@ func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
 	if _, marked := s.build.Annotations[mcfgv1.AnnotationRebuild]; !marked {
 		return nil
 	}
-	return objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { delete(b.Annotations, mcfgv1.AnnotationRebuild) })
+	s.build = s.build.DeepCopy() // the cache has it, too
+	return status.ChangeMetadata(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { delete(b.Annotations, mcfgv1.AnnotationRebuild) })
 }
 
 // isChecked reports whether images were looked at, whatever was found: not where a registry does
@@ -213,34 +219,14 @@ func isChecked(problem error) bool {
 	return !fault.IsTransient(problem) && fault.Reason(problem) != mcfgv1.ReasonWaitingForTurn
 }
 
-// removeAnnotations takes annotations of the MachineOSConfig down that have been followed.
-func (r *Reconciler) removeAnnotations(ctx context.Context, s *scope, keys ...string) error {
-	changed := s.config.DeepCopy()
-	for _, key := range keys {
-		delete(changed.Annotations, key)
-	}
-	return r.patchConfig(ctx, s, changed)
-}
-
 // nameBuild writes the published annotation with the newest build.
 func (r *Reconciler) nameBuild(ctx context.Context, s *scope) error {
-	if s.build == nil || s.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] == s.build.Name {
+	if s.build == nil {
 		return nil
 	}
-	changed := s.config.DeepCopy()
-	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, s.build.Name)
-	return r.patchConfig(ctx, s, changed)
-}
-
-// patchConfig writes changed annotations. The status in hand stays: it is written at the end of the
-// reconcile.
-func (r *Reconciler) patchConfig(ctx context.Context, s *scope, changed *mcfgv1.MachineOSConfig) error {
-	annotations := maps.Clone(changed.Annotations)
-	if err := r.options.Client.Patch(ctx, changed, client.MergeFromWithOptions(s.config.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("changing annotations of MachineOSConfig %q: %w", s.config.Name, err)
-	}
-	s.config.Annotations, s.config.ResourceVersion = annotations, changed.ResourceVersion
-	return nil
+	return status.ChangeMetadata(ctx, r.options.Client, s.config, func(c *mcfgv1.MachineOSConfig) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, s.build.Name)
+	})
 }
 
 // prune deletes builds that retention no longer keeps, once the wanted image is there.

@@ -27,6 +27,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 )
@@ -88,7 +89,7 @@ func TestWithoutASecretThereIsNoLogin(t *testing.T) {
 
 	_, err = dockerconfig.ReadFolder(t.TempDir())
 	require.Error(t, err, "a secret without credentials is a mistake")
-	assert.Equal(t, backend.Waiting, report.FailureOf(err).Class)
+	assert.Equal(t, fault.Waiting, report.FailureOf(err).Class)
 }
 
 func TestFilesInMemoryHaveNoName(t *testing.T) {

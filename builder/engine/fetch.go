@@ -250,8 +250,7 @@ func (t *transfer) pull(ctx context.Context, system *system, store storage.Store
 			return candidate, addName(store, candidate, image.alias)
 		}
 		failures = append(failures, at(image.place, err))
-		var known *report.Error
-		if !errors.As(err, &known) || known.Class != backend.Admin {
+		if !report.IsAdmin(err) {
 			break // a registry that fails today would decide what the name means
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"go.podman.io/image/v5/types"
 	"k8s.io/utils/clock"
 
-	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/classify"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
@@ -69,8 +68,7 @@ func (t *transfer) copyImage(ctx context.Context, o imageCopy) (copied []byte, e
 			return copied, nil
 		}
 		err = o.classifying(err)
-		var known *report.Error
-		if attempt == attempts || ctx.Err() != nil || errors.As(err, &known) && known.Class != backend.Infrastructure {
+		if attempt == attempts || ctx.Err() != nil || report.IsAdmin(err) {
 			return nil, err
 		}
 		people := t.run.output.Lines()

@@ -1,38 +1,18 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
 )
 
-// Options are what a Backend works with. Namespace and Image are required.
-type Options struct {
-	// Namespace is where builds run; it has their secrets.
-	Namespace string
-	// Image is that of the builder, whose program gets the name of a step as its argument.
-	Image string
-	// ServiceAccount is that of the pods, "layerwright-build" where empty. It needs no rights, and
-	// its token is not mounted.
-	ServiceAccount string
-	// PriorityClass is that of the pods; empty for the cluster's default.
-	PriorityClass string
-	// UserNamespaces is UserNamespacesAuto where empty.
-	UserNamespaces pods.UserNamespaces
-	// Logs reads how far a step is; nil where no one needs to know.
-	Logs pods.Logs
-	// Clock is the real one where nil.
-	Clock clock.PassiveClock
-}
+// Options are what a Backend works with.
+type Options = pods.Options
 
 // Backend builds with Jobs.
 type Backend struct {
@@ -43,19 +23,9 @@ type Backend struct {
 // New makes a Backend. The client has to read Jobs, pods and nodes; the reader is asked for what is
 // not cached, and for everything once more before a build is said to have ended or to be gone.
 func New(options Options, c client.Client, reader client.Reader) (*Backend, error) {
-	if options.Namespace == "" || options.Image == "" {
-		return nil, errors.New("setting up Jobs: the namespace of builds, or the image of the builder, is not known")
-	}
-	options.ServiceAccount = cmp.Or(options.ServiceAccount, pods.DefaultAccount)
-	options.UserNamespaces = cmp.Or(options.UserNamespaces, pods.UserNamespacesAuto)
-	switch options.UserNamespaces {
-	case pods.UserNamespacesAuto, pods.UserNamespacesAlways, pods.UserNamespacesNever:
-	default:
-		return nil, fmt.Errorf("setting up Jobs: user namespaces can be %s, %s or %s, and not %q",
-			pods.UserNamespacesAuto, pods.UserNamespacesAlways, pods.UserNamespacesNever, options.UserNamespaces)
-	}
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
+	options, err := options.Complete("Jobs")
+	if err != nil {
+		return nil, err
 	}
 	return &Backend{
 		options: options,

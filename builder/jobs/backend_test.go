@@ -512,7 +512,7 @@ func TestMissingMountIsNamed(t *testing.T) {
 	state, err := b.Observe(t.Context(), key)
 	require.NoError(t, err)
 	assert.Equal(t, backend.Pending, state.Phase)
-	assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: `secret "push" is not in namespace "layerwright"`}, state.Failure)
+	assert.Equal(t, &backend.Failure{Class: fault.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: `secret "push" is not in namespace "layerwright"`}, state.Failure)
 }
 
 // TestDeletedConfigMapIsMadeAgain has a ConfigMap of the build deleted before its pod has mounted

@@ -161,7 +161,7 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		c.ensure()
 		c.kubelet(ends(backend.Build, 42, "Error", ""))
 		state := c.until(hasEnded)
-		assert.Equal(t, backend.Admin, state.Failure.Class)
+		assert.Equal(t, fault.Terminal, state.Failure.Class)
 		c.eventually(func(collect *assert.CollectT) {
 			end := ended(c.job())
 			require.NotNil(collect, end)
@@ -171,7 +171,7 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		require.NoError(t, c.Delete(t.Context(), &c.pods()[0]))
 		c.eventually(func(collect *assert.CollectT) { assert.Empty(collect, c.pods()) })
 		state = c.until(func(s backend.State) bool { return s.Failure.Message != state.Failure.Message })
-		assert.Equal(t, backend.Admin, state.Failure.Class, "the Job remembers why, after its pod is gone")
+		assert.Equal(t, fault.Terminal, state.Failure.Class, "the Job remembers why, after its pod is gone")
 	})
 	t.Run("any other error counts", func(t *testing.T) {
 		t.Parallel()
@@ -183,7 +183,7 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		assert.Equal(t, backend.Running, state.Phase)
 		c.kubelet(ends(backend.Fetch, 43, "Error", ""))
 		assert.Equal(t, &backend.Failure{
-			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryLimitReached, Message: "2 attempts failed; the last: step fetch ended with exit code 43 and no report",
+			Class: fault.Transient, Reason: mcfgv1.ReasonRetryLimitReached, Message: "2 attempts failed; the last: step fetch ended with exit code 43 and no report",
 		}, c.until(hasEnded).Failure)
 	})
 	t.Run("a disruption counts", func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestNothingRunsForEver(t *testing.T) {
 		c.patchJob(`{"spec":{"activeDeadlineSeconds":1}}`)
 		state := c.until(hasEnded)
 		assert.Equal(t, mcfgv1.ReasonTimedOut, state.Failure.Reason)
-		assert.Equal(t, backend.Infrastructure, state.Failure.Class)
+		assert.Equal(t, fault.Transient, state.Failure.Class)
 	})
 	t.Run("a namespace that takes no such pods", func(t *testing.T) {
 		t.Parallel()
@@ -228,7 +228,7 @@ func TestNothingRunsForEver(t *testing.T) {
 		c.clock.SetTime(time.Now().Add(time.Hour))
 		state := c.until(func(s backend.State) bool { return s.Failure != nil })
 		assert.Equal(t, backend.Pending, state.Phase)
-		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Equal(t, fault.Waiting, state.Failure.Class)
 		assert.Contains(t, state.Failure.Message, `violates PodSecurity "baseline:latest"`)
 		assert.Empty(t, c.pods())
 	})
@@ -250,7 +250,7 @@ func TestNothingRunsForEver(t *testing.T) {
 		c.ensure()
 		c.clock.SetTime(time.Now().Add(time.Hour))
 		state := c.until(func(s backend.State) bool { return s.Failure != nil })
-		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Equal(t, fault.Waiting, state.Failure.Class)
 		assert.Contains(t, state.Failure.Message, `ResourceQuota "compute" of namespace "`+c.namespace+`" counts limits.cpu, `+
 			"which not every container has: set spec.buildResources.limits.cpu of the MachineOSConfig")
 		// As the reconciler does when the administrator has.
@@ -341,7 +341,7 @@ func TestADeadNode(t *testing.T) {
 	c.clock.SetTime(time.Now().Add(time.Hour))
 	state = c.until(func(s backend.State) bool { return s.Failure != nil })
 	assert.Equal(t, &backend.Failure{
-		Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "node " + node.Name + " stopped answering while the build ran there",
+		Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: "node " + node.Name + " stopped answering while the build ran there",
 	}, state.Failure)
 	c.eventually(func(collect *assert.CollectT) {
 		pods := c.pods()

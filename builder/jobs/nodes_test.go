@@ -13,6 +13,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 func TestHowLongANodeMayNotAnswer(t *testing.T) {
@@ -93,7 +94,7 @@ func TestAPodOnASilentNodeIsGivenUp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, backend.Running, state.Phase)
 	assert.Equal(t, &backend.Failure{
-		Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "node node-1 stopped answering while the build ran there",
+		Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: "node node-1 stopped answering while the build ran there",
 	}, state.Failure)
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
 	assert.Equal(t, corev1.PodFailed, pod.Status.Phase)

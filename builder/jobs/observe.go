@@ -10,10 +10,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -76,7 +78,8 @@ func architectureOf(job *batchv1.Job) mcfgv1.Architecture {
 // what the Job says, which follows later, and does not know why.
 func observeJob(f *facts, job *batchv1.Job) architectureJob {
 	o := architectureJob{job: job, ArchitectureState: pods.ArchitectureState{
-		Architecture: architectureOf(job), Phase: backend.Pending, Isolation: job.Annotations[mcfgv1.AnnotationBuildIsolation], Related: related(job),
+		Architecture: architectureOf(job), Phase: backend.Pending, Isolation: job.Annotations[mcfgv1.AnnotationBuildIsolation],
+		Related: pods.Related(job.Spec.Template.Spec.Volumes, job.Annotations[mcfgv1.AnnotationMachineOSBuild], architectureOf(job)),
 	}}
 	all := podsOf(f.Pods, job)
 	for _, pod := range all {
@@ -100,7 +103,7 @@ func observeJob(f *facts, job *batchv1.Job) architectureJob {
 		o.betweenPods(f, newest)
 		return o
 	}
-	o.Follow(&f.Facts, newest, o.attempt(), job.Status.Failed > 0)
+	o.Follow(&f.Facts, newest, o.count().String(), o.count().Failed > 0)
 	if o.Failure == nil {
 		o.Failure = before(job, all[:len(all)-1])
 	}
@@ -115,9 +118,9 @@ func (o *architectureJob) betweenPods(f *facts, last *corev1.Pod) {
 	case last != nil && last.Status.Phase == corev1.PodSucceeded:
 		o.Phase, o.Message = backend.Running, "the image has been pushed"
 	case last != nil:
-		o.Phase, o.Message, o.Failure = backend.Running, o.attempt()+" follows", before(o.job, []*corev1.Pod{last})
+		o.Phase, o.Message, o.Failure = backend.Running, o.count().String()+" follows", before(o.job, []*corev1.Pod{last})
 	case o.job.Status.Failed > 0:
-		o.Phase, o.Message, o.Failure = backend.Running, o.attempt()+" follows", before(o.job, nil)
+		o.Phase, o.Message, o.Failure = backend.Running, o.count().String()+" follows", before(o.job, nil)
 	default:
 		o.Message = "its pod is being made"
 		if f.Now.Sub(o.job.CreationTimestamp.Time) < pods.Settling {
@@ -148,7 +151,7 @@ func (o *architectureJob) succeed(all []*corev1.Pod) bool {
 		return false
 	}
 	o.Phase, o.Ended = backend.Failed, end.LastTransitionTime.Time
-	o.Failure = pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, "the image was pushed, but its digest is unknown: "+
+	o.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryLimitReached, "the image was pushed, but its digest is unknown: "+
 		"the pod was deleted before its report was read, or left no report")
 	o.Failure.IsLost = true
 	return true
@@ -161,7 +164,7 @@ func (o *architectureJob) fail(all []*corev1.Pod) bool {
 	for i, pod := range all {
 		if e := pods.EndingOf(pod); e != nil {
 			last, failed = e, max(failed, i+1)
-			if e.Failure.Class == backend.Admin {
+			if e.Failure.Class == fault.Terminal {
 				o.Phase, o.Failure, o.Ended = backend.Failed, e.Failure, e.At
 				return true
 			}
@@ -171,8 +174,8 @@ func (o *architectureJob) fail(all []*corev1.Pod) bool {
 	switch {
 	case end != nil:
 		o.Phase, o.Failure, o.Ended = backend.Failed, jobFailure(o.job, end, last, failed), end.LastTransitionTime.Time
-	case last != nil && failed >= o.attempts(): // its Job is about to say so
-		o.Phase, o.Failure, o.Ended = backend.Failed, lastFailure(last, failed), last.At
+	case last != nil && attempts.Count{Failed: failed, Retries: o.count().Retries}.IsSpent(): // its Job is about to say so
+		o.Phase, o.Failure, o.Ended = backend.Failed, pods.AfterAll(last.Failure, failed), last.At
 	}
 	return o.Phase == backend.Failed
 }
@@ -185,29 +188,15 @@ func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *pods.Ending, 
 		if last != nil {
 			text += "; the last attempt: " + last.Failure.Message
 		}
-		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text)
+		return backend.NewFailure(fault.Transient, mcfgv1.ReasonTimedOut, text)
 	case end.Reason == batchv1.JobReasonPodFailurePolicy:
-		text := fault.Clean("a step failed, and its pod, which had the cause, was deleted: " + end.Message)
-		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: text}
+		return pods.WithoutCause("a step", end.Message)
 	case last == nil && end.Reason == batchv1.JobReasonBackoffLimitExceeded:
-		return pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the last of %d attempts %s", failed, podGone))
+		return backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the last of %d attempts %s", failed, podGone))
 	case last == nil:
-		return pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the Job failed: %s (%s); its pods are gone", end.Message, end.Reason))
+		return backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the Job failed: %s (%s); its pods are gone", end.Message, end.Reason))
 	}
-	return lastFailure(last, failed)
-}
-
-// lastFailure is why the last attempt failed, made that of the build.
-func lastFailure(last *pods.Ending, failed int) *backend.Failure {
-	reason := mcfgv1.ReasonRetryLimitReached
-	if last.Failure.Reason == mcfgv1.ReasonTimedOut {
-		reason = mcfgv1.ReasonTimedOut
-	}
-	text := last.Failure.Message
-	if failed > 1 {
-		text = fmt.Sprintf("%d attempts failed; the last: %s", failed, text)
-	}
-	return pods.Infrastructure(reason, text)
+	return pods.AfterAll(last.Failure, failed)
 }
 
 // ended is the condition that ends a Job: also the one that says that it will end, since pods on
@@ -241,24 +230,17 @@ func before(job *batchv1.Job, all []*corev1.Pod) *backend.Failure {
 	if job.Status.Failed == 0 {
 		return nil
 	}
-	return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, "it "+podGone)
+	return backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild, "it "+podGone)
 }
 
 // podGone is all that is known of an attempt without a pod: the API server deletes those that are
 // evicted, too.
 const podGone = "lost its pod, for example by a deletion, an eviction or a drain"
 
-// attempt is which attempt a new pod is, and of how many.
-func (o *architectureJob) attempt() string {
-	return fmt.Sprintf("attempt %d of %d", min(int(o.job.Status.Failed)+1, o.attempts()), o.attempts())
-}
-
-// attempts is how many there may be.
-func (o *architectureJob) attempts() int {
-	if o.job.Spec.BackoffLimit == nil {
-		return 1
-	}
-	return int(*o.job.Spec.BackoffLimit) + 1
+// count is how many attempts have failed, as the Job counts them, and how often there may be
+// another.
+func (o *architectureJob) count() attempts.Count {
+	return attempts.Count{Failed: int(o.job.Status.Failed), Retries: int(ptr.Deref(o.job.Spec.BackoffLimit, 0))}
 }
 
 // podsOf are the pods of a Job, oldest first.
@@ -273,9 +255,4 @@ func podsOf(all []corev1.Pod, job *batchv1.Job) []*corev1.Pod {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	return own
-}
-
-// related are the ConfigMaps that were made for a Job, among those that its pods mount.
-func related(job *batchv1.Job) []string {
-	return pods.Related(job.Spec.Template.Spec.Volumes, job.Annotations[mcfgv1.AnnotationMachineOSBuild], architectureOf(job))
 }

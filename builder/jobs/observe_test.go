@@ -16,6 +16,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // scene is a build as the API server has it.
@@ -179,25 +180,24 @@ func (s *scene) limit() *scene {
 	return s.end(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
 }
 
-// TestEveryEnd has every way that a pod, or a Job without one, can end.
+// TestEveryEnd has every way that a Job can end. How pods end is in builder/pods.
 func TestEveryEnd(t *testing.T) {
 	const lost = "done, and the digest is not known"
 	admin := &backend.StepFailure{
-		Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN dnf install foo: exit status 1",
+		Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN dnf install foo: exit status 1",
 		Output: []string{"Last metadata expiration check: 0:00:01 ago.", "No match for argument: foo"},
 	}
-	slow := &backend.StepFailure{Class: backend.Infrastructure, Reason: "RegistryUnavailable", Message: `pulling "quay.io/x/y": the registry answers 503`}
+	slow := &backend.StepFailure{Class: fault.Transient, Reason: "RegistryUnavailable", Message: `pulling "quay.io/x/y": the registry answers 503`}
 	oom := ends(backend.Build, 137, "OOMKilled", "")
-	told := &backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, Message: "it was told to end", At: "Containerfile line 7: RUN sleep 1d"}
 	for name, test := range map[string]struct {
 		scene   func(*scene) *scene
-		class   backend.FailureClass
+		class   fault.Class
 		reason  string
 		message string
 	}{
 		"an administrator's error, before the Job knows": {
 			func(s *scene) *scene { return s.pod(s.reports(backend.Build, 42, admin)) },
-			backend.Admin, mcfgv1.ReasonBuildFailed,
+			fault.Terminal, mcfgv1.ReasonBuildFailed,
 			"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
 		},
 		"an administrator's error after others": {
@@ -205,216 +205,65 @@ func TestEveryEnd(t *testing.T) {
 				return s.pod(oom).at(time.Minute).pod(s.reports(backend.Fetch, 42, &backend.StepFailure{Reason: mcfgv1.ReasonImageNotFound, Message: "no such image"})).
 					end(batchv1.JobFailureTarget, batchv1.JobReasonPodFailurePolicy, "Container fetch failed with exit code 42")
 			},
-			backend.Admin, mcfgv1.ReasonImageNotFound, "no such image",
-		},
-		"a reason that its step cannot have": {
-			func(s *scene) *scene {
-				return s.pod(s.reports(backend.Build, 42, &backend.StepFailure{Reason: mcfgv1.ReasonBuilderDeleted, Message: "forged"}))
-			},
-			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
-		},
-		"the reason of another step": {
-			func(s *scene) *scene {
-				return s.pod(s.reports(backend.Build, 42, &backend.StepFailure{Reason: mcfgv1.ReasonPushDenied, Message: "forged"}))
-			},
-			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
-		},
-		"a reason that is no reason": {
-			func(s *scene) *scene {
-				return s.pod(s.reports(backend.Fetch, 42, &backend.StepFailure{Reason: "not one word", Message: "forged"}))
-			},
-			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
-		},
-		"an administrator's error without a report": {
-			func(s *scene) *scene { return s.pod(ends(backend.Push, 42, "Error", "")) },
-			backend.Admin, mcfgv1.ReasonBuildFailed, "step push ended with exit code 42 and no report",
+			fault.Terminal, mcfgv1.ReasonImageNotFound, "no such image",
 		},
 		"an administrator's error whose pod is gone": {
 			func(s *scene) *scene {
 				return s.failed(1).end(batchv1.JobFailed, batchv1.JobReasonPodFailurePolicy, "Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0")
 			},
-			backend.Admin, mcfgv1.ReasonBuildFailed,
+			fault.Terminal, mcfgv1.ReasonBuildFailed,
 			"a step failed, and its pod, which had the cause, was deleted: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
-		},
-		"the exit code counts, whatever class the report has": {
-			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, admin)).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
 		},
 		"retries used up": {
 			func(s *scene) *scene {
 				return s.failed(4).pod(oom).at(time.Minute).pod(s.reports(backend.Fetch, 43, slow)).limit()
 			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
+			fault.Transient, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
 		},
 		"retries used up, before the Job knows": {
 			func(s *scene) *scene {
 				return s.failed(3).pod(oom).at(time.Minute).pod(oom).at(2 * time.Minute).pod(oom).at(3 * time.Minute).pod(s.reports(backend.Fetch, 43, slow))
 			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
+			fault.Transient, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
 		},
 		"out of memory": {
 			func(s *scene) *scene { return s.failed(1).pod(oom).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			fault.Transient, mcfgv1.ReasonRetryLimitReached,
 			"step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
-		},
-		"out of memory in a RUN line": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 42, "OOMKilled", report(s.t, &backend.Report{Step: backend.Build, Failure: admin}))).limit()
-			},
-			backend.Admin, mcfgv1.ReasonBuildFailed,
-			"step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig; " +
-				"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
-		},
-		"out of memory in a RUN line, as the step itself has seen": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 43, "OOMKilled", report(s.t, &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{
-					Message: "Containerfile line 7: RUN make: exit status 137: the build ran out of memory: " + backend.MoreMemory,
-				}}))).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"Containerfile line 7: RUN make: exit status 137: the build ran out of memory: raise memory in spec.buildResources.limits of the MachineOSConfig",
-		},
-		"told to end": {
-			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, told)).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step build was stopped, for example by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
-		},
-		"told to end in time": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0)).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step build was stopped, for example by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
-		},
-		"ended after its timeout without a word of the kubelet": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0.Add(-2*time.Hour))).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut,
-			"step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long; it was at Containerfile line 7: RUN sleep 1d",
-		},
-		"told to end when its time was over": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(s.reports(backend.Build, 43, told), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut,
-			"step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long; it was at Containerfile line 7: RUN sleep 1d",
-		},
-		"killed by something else": {
-			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was killed",
-		},
-		"ended from outside": {
-			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 143, "Error", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was ended by SIGTERM",
-		},
-		"a crash without a report": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Push, 2, "Error", `##layerwright {"step":"push","done":1}`+"\npanic: runtime error\n\ngoroutine 1 [running]:\n")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step push ended with exit code 2 and no report:\npanic: runtime error\ngoroutine 1 [running]:",
-		},
-		"a report of another step is none": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Push, 43, "Error", `{"step":"build","failure":{"message":"lie"}}`)).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `step push ended with exit code 43 and no report:` + "\n" + `{"step":"build","failure":{"message":"lie"}}`,
-		},
-		"a program that cannot be started": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Fetch, 128, "StartError", "exec: \"/usr/bin/layerwright-builder\": exec format error")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step fetch ended with exit code 128 (StartError):\nexec: \"/usr/bin/layerwright-builder\": exec format error",
-		},
-		"a node that restarted": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, for example by a restart",
-		},
-		"a runtime that was killed": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 255, "Unknown", "[1/2] FROM somewhere")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, for example by a restart",
-		},
-		"the disk is full": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 137, "Error", ""), fails("Evicted", `Usage of EmptyDir volume "store" exceeds the limit "40Gi". `)).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			`the pod was evicted from node node-1: Usage of EmptyDir volume "store" exceeds the limit "40Gi"; ` +
-				"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
-		},
-		"evicted by a drain": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 143, "Error", ""), fails("", ""), disrupted("EvictionByEvictionAPI", "Eviction API: evicting")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: Eviction API: evicting (EvictionByEvictionAPI)",
-		},
-		"the node stopped answering": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(runs(backend.Build), deleted(s.Now), fails(pods.ReasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 stopped answering while the build ran there",
-		},
-		"the node was deleted": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(runs(backend.Build), fails("", ""), disrupted("DeletionByPodGC", "PodGC: node no longer exists")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: PodGC: node no longer exists (DeletionByPodGC)",
 		},
 		"an attempt took too long": {
 			func(s *scene) *scene {
 				return s.failed(4).pod(ends(backend.Build, 137, "Error", ""), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
 			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
-		},
-		"an attempt took too long before a step ended": {
-			func(s *scene) *scene { return s.failed(1).pod(fails("DeadlineExceeded", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "the attempt took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
-		},
-		"a node that refused the pod": {
-			func(s *scene) *scene {
-				return s.failed(1).pod(fails("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")).limit()
-			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"node node-1 did not run the pod: Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector (NodeAffinity)",
-		},
-		"a node that says nothing": {
-			func(s *scene) *scene { return s.failed(1).pod(fails("Weird", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 did not run the pod: no reason is given (Weird)",
+			fault.Transient, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
 		},
 		"the Job's deadline, with no pod ever": {
 			func(s *scene) *scene {
 				return s.end(batchv1.JobFailureTarget, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "it did not finish within 32h0m0s, including all attempts and waiting",
+			fault.Transient, mcfgv1.ReasonTimedOut, "it did not finish within 32h0m0s, including all attempts and waiting",
 		},
 		"the Job's deadline after attempts": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(oom).end(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut,
+			fault.Transient, mcfgv1.ReasonTimedOut,
 			"it did not finish within 32h0m0s, including all attempts and waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
 		},
 		"retries used up, and the pods are gone": {
 			func(s *scene) *scene { return s.failed(4).limit() },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			fault.Transient, mcfgv1.ReasonRetryLimitReached,
 			"the last of 4 attempts lost its pod, for example by a deletion, an eviction or a drain",
 		},
 		"a reason that no one knows yet": {
 			func(s *scene) *scene { return s.end(batchv1.JobFailed, "Moonphase", "the moon is full") },
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the Job failed: the moon is full (Moonphase); its pods are gone",
+			fault.Transient, mcfgv1.ReasonRetryLimitReached, "the Job failed: the moon is full (Moonphase); its pods are gone",
 		},
 		lost: {
 			func(s *scene) *scene {
 				return s.pod(ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
 			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			fault.Transient, mcfgv1.ReasonRetryLimitReached,
 			"the image was pushed, but its digest is unknown: the pod was deleted before its report was read, or left no report",
 		},
 	} {
@@ -503,7 +352,7 @@ func TestPulledImagesAreReportedByFetch(t *testing.T) {
 	})
 }
 
-// TestUnfinishedJobs has what a build does, and what it waits for, while its Job has not ended.
+// TestUnfinishedJobs has what a Job does that has not ended. What its pod does is in builder/pods.
 func TestUnfinishedJobs(t *testing.T) {
 	for name, test := range map[string]struct {
 		scene   func(*scene) *scene
@@ -512,25 +361,8 @@ func TestUnfinishedJobs(t *testing.T) {
 		message string
 		looks   bool
 	}{
-		"no pod yet":    {func(s *scene) *scene { return s }, backend.Pending, "", "its pod is being made", true},
-		"being started": {func(s *scene) *scene { return s.pod() }, backend.Pending, "", "attempt 1 of 4 is being started on node node-1", true},
-		"being fetched": {func(s *scene) *scene { return s.pod(runs(backend.Fetch)) }, backend.Running, "", "step fetch", false},
-		"between steps": {func(s *scene) *scene { return s.pod(ends(backend.Fetch, 0, "Completed", "")) }, backend.Running, "", "step build", false},
-		"being pushed": {func(s *scene) *scene {
-			return s.pod(ends(backend.Fetch, 0, "", ""), ends(backend.Build, 0, "", ""), runs(backend.Push))
-		}, backend.Running, "", "step push", false},
+		"no pod yet":     {func(s *scene) *scene { return s }, backend.Pending, "", "its pod is being made", true},
 		"pushed already": {func(s *scene) *scene { return s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) }, backend.Running, "", "the image has been pushed", true},
-		"being scheduled": {
-			func(s *scene) *scene { return s.pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }) }, backend.Pending, "", "attempt 1 of 4 is being scheduled", true,
-		},
-		"with progress": {
-			func(s *scene) *scene {
-				s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build))
-				s.Progress = map[types.UID]backend.Progress{s.Pods[0].UID: {Step: backend.Build, Done: 3, Total: 7, Now: "line 5: RUN dnf install foo\nand more"}}
-				return s
-			},
-			backend.Running, "", "step build, instruction 3 of 7: line 5: RUN dnf install foo", true,
-		},
 		"the second attempt": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).at(time.Minute).pod(runs(backend.Fetch))
@@ -545,30 +377,6 @@ func TestUnfinishedJobs(t *testing.T) {
 		"an attempt after one whose pod is gone": {
 			func(s *scene) *scene { return s.failed(1).pod(runs(backend.Fetch)) }, backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
 		},
-		"being evicted": {
-			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.Now)) })
-			},
-			backend.Running, "", "a pod is being ended on node node-1: Eviction API: evicting; another attempt follows", true,
-		},
-		"being deleted": {
-			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.Now)) })
-			},
-			backend.Running, "", "a pod is being ended on node node-1; another attempt follows", true,
-		},
-		"on a node that does not answer": {
-			func(s *scene) *scene {
-				return s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build)).silence()
-			},
-			backend.Running, "", "step build runs on node node-1, which does not answer; if that lasts, another attempt follows", true,
-		},
-		"being deleted on a node that does not answer": {
-			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), deleted(s.Now.Add(30*time.Second))).silence()
-			},
-			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30 UTC, elsewhere", true,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := observe(&test.scene(newScene(t)).facts)
@@ -580,7 +388,7 @@ func TestUnfinishedJobs(t *testing.T) {
 				assert.Nil(t, state.Failure)
 			} else if assert.NotNil(t, state.Failure) {
 				assert.Equal(t, test.reason, state.Failure.Reason)
-				assert.Equal(t, backend.Infrastructure, state.Failure.Class)
+				assert.Equal(t, fault.Transient, state.Failure.Class)
 			}
 		})
 	}
@@ -593,52 +401,6 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"a node": {
-			func(s *scene) *scene {
-				return s.pod(unschedulable("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."))
-			},
-			backend.Pending, mcfgv1.ReasonWaiting,
-			"no node can run the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node " +
-				"with the labels kubernetes.io/arch=amd64,kubernetes.io/os=linux",
-		},
-		"a secret": {
-			func(s *scene) *scene {
-				s.pod(waits(backend.Fetch, "ContainerCreating", ""))
-				s.Missing[s.Pods[0].UID] = []pods.Object{{Kind: pods.KindSecret, Name: "push"}}
-				s.Warnings[s.Pods[0].UID] = `MountVolume.SetUp failed for volume "push-secret"`
-				return s
-			},
-			backend.Pending, mcfgv1.ReasonWaitingForSecret, `secret "push" is not in namespace "layerwright"`,
-		},
-		"a ConfigMap": {
-			func(s *scene) *scene {
-				s.pod()
-				s.Missing[s.Pods[0].UID] = []pods.Object{{Kind: pods.KindConfigMap, Name: "etc-yum-repos-d"}}
-				return s
-			},
-			backend.Pending, mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "etc-yum-repos-d" is not in namespace "layerwright"`,
-		},
-		"the image of the builder": {
-			func(s *scene) *scene {
-				return s.pod(waits(backend.Fetch, "ImagePullBackOff", `Back-off pulling image "`+image+`": not found`))
-			},
-			backend.Pending, mcfgv1.ReasonWaiting,
-			"node node-1 cannot pull the builder image " + image + `: Back-off pulling image "` + image + `": not found (ImagePullBackOff)`,
-		},
-		"a container's configuration": {
-			func(s *scene) *scene {
-				return s.pod(ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`))
-			},
-			backend.Pending, mcfgv1.ReasonWaiting, `node node-1 cannot start step build: secret "x" not found (CreateContainerConfigError)`,
-		},
-		"a node that cannot make the pod": {
-			func(s *scene) *scene {
-				s.pod()
-				s.Warnings[s.Pods[0].UID] = "Failed to create pod sandbox: user namespaces are not supported"
-				return s
-			},
-			backend.Pending, mcfgv1.ReasonWaiting, "node node-1 cannot start the pod: Failed to create pod sandbox: user namespaces are not supported",
-		},
 		"a quota or a policy": {
 			func(s *scene) *scene {
 				s.Warnings[s.jobs[0].UID] = `Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"`
@@ -667,7 +429,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			state := observe(&test.scene(newScene(t)).facts)
 			assert.Equal(t, test.phase, state.Phase)
-			assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: test.reason, Message: test.message}, state.Failure)
+			assert.Equal(t, &backend.Failure{Class: fault.Waiting, Reason: test.reason, Message: test.message}, state.Failure)
 			assert.Positive(t, state.After, "no watch tells when it ends")
 		})
 	}
@@ -710,7 +472,7 @@ func TestSeveralArchitectures(t *testing.T) {
 		s.podOf(0, runs(backend.Build)).podOf(1, s.reports(backend.Build, 42, &backend.StepFailure{Message: "line 7"}))
 		state := observe(&s.facts)
 		assert.Equal(t, backend.Failed, state.Phase)
-		assert.Equal(t, &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "line 7", Architecture: mcfgv1.ArchitectureARM64}, state.Failure)
+		assert.Equal(t, &backend.Failure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "line 7", Architecture: mcfgv1.ArchitectureARM64}, state.Failure)
 		assert.Equal(t, mcfgv1.ArchitectureBuild{
 			Architecture: "AMD64", State: mcfgv1.ArchitectureFailed, Message: "it was ended because the build for another architecture failed",
 		}, state.Architectures[0])
@@ -726,7 +488,7 @@ func TestSeveralArchitectures(t *testing.T) {
 		s := newScene(t, both...)
 		state := observe(&s.failed(1).podOf(0, ends(backend.Build, 137, "Error", "")).podOf(1, unschedulable("none")).facts)
 		assert.Equal(t, backend.Running, state.Phase)
-		assert.Equal(t, backend.Waiting, state.Failure.Class, "someone has to act on that")
+		assert.Equal(t, fault.Waiting, state.Failure.Class, "someone has to act on that")
 		assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
 		assert.Equal(t, "amd64: attempt 2 of 4 follows", state.Message)
 		assert.Equal(t, mcfgv1.ArchitecturePending, state.Architectures[1].State)

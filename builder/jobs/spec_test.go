@@ -146,7 +146,7 @@ func TestObjectsHaveThePublishedLabels(t *testing.T) {
 	for _, c := range made.configMaps {
 		names = append(names, c.Name)
 	}
-	assert.ElementsMatch(t, names, related(made.jobs[0]), "and status names the ConfigMaps, but no others that pods mount")
+	assert.ElementsMatch(t, names, pods.Related(made.jobs[0].Spec.Template.Spec.Volumes, buildName, architectureOf(made.jobs[0])), "and status names the ConfigMaps, but no others that pods mount")
 }
 
 func TestNoIsolationIsPrivileged(t *testing.T) {

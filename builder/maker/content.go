@@ -126,14 +126,14 @@ func resultOf(state *backend.State, arch mcfgv1.ContainerfileArch) string {
 	return state.Image
 }
 
-// Failed is the error of a build that its backend has given up. Here, and nowhere else, the classes
-// of backends become those of faults.
+// Failed is the error of a build that its backend has given up, or that waits. What was Transient
+// is Terminal by then: the backend has counted the attempts.
 func Failed(state *backend.State) error {
 	f := state.Failure
 	if f == nil {
 		return fault.NewTerminal(mcfgv1.ReasonBuildFailed, errors.New("the builder failed and did not report why"))
 	}
-	if f.Class == backend.Waiting && state.Phase != backend.Failed {
+	if f.Class == fault.Waiting && state.Phase != backend.Failed {
 		return fault.NewWaiting(f.Reason, state.After, errors.New(f.Message))
 	}
 	message := f.Message
@@ -141,7 +141,7 @@ func Failed(state *backend.State) error {
 		message = fmt.Sprintf("%s: %s", f.Architecture.OCI(), message)
 	}
 	reason := cmp.Or(f.Reason, mcfgv1.ReasonBuildFailed)
-	if f.Class == backend.Infrastructure && reason != mcfgv1.ReasonTimedOut {
+	if f.Class == fault.Transient && reason != mcfgv1.ReasonTimedOut {
 		reason = mcfgv1.ReasonRetryLimitReached
 	}
 	return fault.NewTerminal(reason, errors.New(message))

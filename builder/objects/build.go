@@ -62,17 +62,6 @@ func EndOf(b *mcfgv1.MachineOSBuild) string {
 // Stamp is a time as text that sorts.
 func Stamp(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Change changes the metadata of a build.
-func Change(ctx context.Context, c client.Client, build *mcfgv1.MachineOSBuild, change func(*mcfgv1.MachineOSBuild)) error {
-	changed := build.DeepCopy()
-	change(changed)
-	err := c.Patch(ctx, changed, client.MergeFromWithOptions(build, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("changing MachineOSBuild %q: %w", build.Name, err)
-	}
-	return nil
-}
-
 // ContentOf are the keys of a build, and whether it has content.
 func ContentOf(build *mcfgv1.MachineOSBuild) (plan.Keys, bool) {
 	record, err := plan.RecordOf(build)

@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,6 +10,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -41,6 +44,22 @@ func ContentRetries(config *mcfgv1.MachineOSConfig) int {
 		return int(*limit)
 	}
 	return defaultRetries
+}
+
+// RetriesOf is how often the build of a name was made again in a row since it failed.
+func RetriesOf(config *mcfgv1.MachineOSConfig, build string) int {
+	times, _ := strings.CutPrefix(config.Annotations[mcfgv1.AnnotationBuildRetries], build+" ")
+	return attempts.Read(times) // what is of another build is no number
+}
+
+// AttemptsOf are those of a build that failed for a reason that may pass, and how many may.
+func AttemptsOf(build *mcfgv1.MachineOSBuild, retries int) attempts.Count {
+	return attempts.Count{Failed: attempts.Written(build, mcfgv1.AnnotationFailedAttempts), Retries: retries}
+}
+
+// NoteRetry counts that a build is made again.
+func NoteRetry(config *mcfgv1.MachineOSConfig, build string) {
+	metav1.SetMetaDataAnnotation(&config.ObjectMeta, mcfgv1.AnnotationBuildRetries, fmt.Sprintf("%s %d", build, RetriesOf(config, build)+1))
 }
 
 // TimeoutOf is how long an attempt to build content may take.

@@ -40,7 +40,7 @@ func IsOver(pod *corev1.Pod) bool {
 // EndingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as
 // its container has ended.
 func EndingOf(pod *corev1.Pod) *Ending {
-	step, end := failedStep(pod)
+	step, end := FailedStep(pod)
 	if end != nil && end.ExitCode == backend.ExitAdmin {
 		return &Ending{Failure: stepFailure(pod, step, end), At: end.FinishedAt.Time}
 	}
@@ -50,31 +50,31 @@ func EndingOf(pod *corev1.Pod) *Ending {
 	e := &Ending{At: endOf(pod, end)}
 	switch disruption := disruptionOf(pod); {
 	case pod.Status.Reason == podDeadlineExceeded, isOverdue(pod, step, end):
-		e.Failure = Infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is spec.buildTimeout of the MachineOSConfig: "+
+		e.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is spec.buildTimeout of the MachineOSConfig: "+
 			"raise it, or find out what takes so long%s", stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds), placeOf(step, end)))
 	case pod.Status.Reason == podEvicted:
-		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
+		e.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
 			"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
 			nodeOf(pod), sentence(pod.Status.Message)))
 	case pod.Status.Reason == ReasonNodeLost:
-		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
+		e.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
 		if at := pod.DeletionTimestamp; at != nil {
 			e.At = at.Time
 		}
 	case disruption != nil:
-		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
+		e.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
 			nodeOf(pod), sentence(disruption.Message), disruption.Reason))
 	case end != nil:
 		e.Failure = stepFailure(pod, step, end)
 	default:
-		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
+		e.Failure = backend.NewFailure(fault.Transient, mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
 			nodeOf(pod), sentence(pod.Status.Message), pod.Status.Reason))
 	}
 	return e
 }
 
-// failedStep is the first step that ended with an error.
-func failedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated) {
+// FailedStep is the first step that ended with an error.
+func FailedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated) {
 	for _, status := range Statuses(pod) {
 		if end := status.State.Terminated; end != nil && end.ExitCode != 0 {
 			return backend.Step(status.Name), end
@@ -101,16 +101,16 @@ var reasonsOf = map[backend.Step][]string{
 // stepFailure is why a step failed: what it says itself, and otherwise what the node says. The
 // class is that of the exit code, which is what the Job acts on.
 func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) *backend.Failure {
-	f := &backend.Failure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
+	f := &backend.Failure{Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild}
 	if end.ExitCode == backend.ExitAdmin {
-		f.Class, f.Reason = backend.Admin, mcfgv1.ReasonBuildFailed
+		f.Class, f.Reason = fault.Terminal, mcfgv1.ReasonBuildFailed
 	}
 	told := toldBy(step, end)
 	switch {
-	case told != nil && told.Reason == mcfgv1.ReasonInterrupted && f.Class != backend.Admin:
+	case told != nil && told.Reason == mcfgv1.ReasonInterrupted && f.Class != fault.Terminal:
 		f.Message = fault.Clean(fmt.Sprintf("step %s was stopped, for example by a deletion, an eviction or a drain%s", step, placeOf(step, end)))
 	case told != nil:
-		if f.Class == backend.Admin && slices.Contains(reasonsOf[step], told.Reason) {
+		if f.Class == fault.Terminal && slices.Contains(reasonsOf[step], told.Reason) {
 			f.Reason = told.Reason
 		}
 		f.Message = strings.Join(append([]string{told.Message}, told.Output...), "\n")
@@ -120,12 +120,34 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 		f.Message = fault.Clean(f.Message)
 	case end.Reason == OOMKilled:
 		f.Message = outOfMemory(pod, step)
-	case end.Reason == containerUnknown, end.Reason == containerForgotten:
+	case IsForgotten(end):
 		f.Message = fmt.Sprintf("node %s lost %s, for example by a restart", nodeOf(pod), stepOrAttempt(step))
 	default:
 		f.Message = fault.Clean(fmt.Sprintf("%s %s%s", stepOrAttempt(step), exitText(end), lastLines(end.Message)))
 	}
 	return f
+}
+
+// IsForgotten reports whether a step ended in a way that no one on its node knows.
+func IsForgotten(end *corev1.ContainerStateTerminated) bool {
+	return end.Reason == containerUnknown || end.Reason == containerForgotten
+}
+
+// WithoutCause is the failure of a step that an administrator has to mend, after its pod is gone.
+func WithoutCause(step, message string) *backend.Failure {
+	return backend.NewFailure(fault.Terminal, mcfgv1.ReasonBuildFailed, step+" failed, and its pod, which had the cause, was deleted: "+message)
+}
+
+// AfterAll is the failure of the last attempt of several, made that of the build.
+func AfterAll(last *backend.Failure, attempts int) *backend.Failure {
+	reason, text := mcfgv1.ReasonRetryLimitReached, last.Message
+	if last.Reason == mcfgv1.ReasonTimedOut {
+		reason = mcfgv1.ReasonTimedOut
+	}
+	if attempts > 1 {
+		text = fmt.Sprintf("%d attempts failed; the last: %s", attempts, text)
+	}
+	return backend.NewFailure(fault.Transient, reason, text)
 }
 
 // toldBy is what a step itself says of its failure; nil where it could not.
@@ -219,8 +241,16 @@ func ReportsOf(pod *corev1.Pod) []backend.Report {
 	return reports
 }
 
-// Statuses are those of the steps, in their order.
+// Statuses are those of the steps, in their order. Sidecars, which others put into pods, are none.
 func Statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.DeleteFunc(allStatuses(pod), func(s corev1.ContainerStatus) bool {
+		return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+			return c.Name == s.Name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		})
+	})
+}
+
+func allStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // Facts are everything that is known of a build's pods.
@@ -49,11 +48,6 @@ const (
 	// before it is given up.
 	lost = time.Minute
 )
-
-// Infrastructure is a failure that another attempt may not meet.
-func Infrastructure(reason, message string) *backend.Failure {
-	return &backend.Failure{Class: backend.Infrastructure, Reason: reason, Message: fault.Clean(message)}
-}
 
 // Earliest is the earlier of two times of which zero means none.
 func Earliest(a, b time.Time) time.Time {

@@ -34,7 +34,7 @@ type ArchitectureState struct {
 
 // Wait says that nothing goes on until someone acts.
 func (o *ArchitectureState) Wait(reason, format string, args ...any) {
-	o.Failure = &backend.Failure{Class: backend.Waiting, Reason: reason, Message: fault.Clean(fmt.Sprintf(format, args...))}
+	o.Failure = backend.NewFailure(fault.Waiting, reason, fmt.Sprintf(format, args...))
 	o.After = WhileWaiting
 }
 
@@ -123,7 +123,7 @@ func failureOf(phase backend.Phase, ones []ArchitectureState) *backend.Failure {
 	for i := range ones {
 		switch failure := ones[i].Failure; {
 		case failure == nil, phase == backend.Failed && ones[i].Phase != backend.Failed:
-		case found == nil, found.Class != backend.Waiting && failure.Class == backend.Waiting && phase != backend.Failed:
+		case found == nil, found.Class != fault.Waiting && failure.Class == fault.Waiting && phase != backend.Failed:
 			found = failure
 		}
 	}

@@ -74,7 +74,7 @@ func (o *ArchitectureState) isStuck(f *Facts, pod *corev1.Pod) bool {
 	if o.IsIncomplete {
 		return true
 	}
-	for _, status := range Statuses(pod) {
+	for _, status := range allStatuses(pod) {
 		waits := status.State.Waiting
 		if waits == nil {
 			continue

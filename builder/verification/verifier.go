@@ -277,32 +277,31 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	if err != nil {
 		return outcome{}, err
 	}
-	switch o.Phase {
-	case testjobs.Running:
+	switch {
+	case o.Phase == testjobs.Running:
 		return v.running(s, job, &o), nil
-	case testjobs.Passed:
+	case o.Phase == testjobs.Passed:
 		return outcome{status: metav1.ConditionTrue, reason: mcfgv1alpha1.ReasonVerified, result: resultOf(s, job, &o)}, nil
-	case testjobs.Failed:
+	case !o.IsInterrupted():
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
 			message: fmt.Sprintf("%s %q: %s", s.kind(), job.Name, o.Text),
 		}, nil
-	case testjobs.Interrupted:
 	}
-	attempt := testjobs.Attempt(job)
-	if attempt+1 >= testjobs.MaxAttempts {
+	count := testjobs.Interrupted(job)
+	if count.IsSpent() {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
 			message: fmt.Sprintf("the test was not run to its end, %d times; %s %q: %s", testjobs.MaxAttempts, s.kind(), job.Name, o.Text),
 		}, nil
 	}
-	if wait := testjobs.RetryAt(attempt, o.Ended.Time).Sub(v.clock.Now()); wait > 0 {
+	if wait := testjobs.RetryAt(count, o.Ended.Time).Sub(v.clock.Now()); wait > 0 {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, &o), after: wait,
 			message: fmt.Sprintf("%s %q has to be repeated: %s", s.kind(), job.Name, o.Text),
 		}, nil
 	}
-	return v.begin(ctx, s, attempt+1)
+	return v.begin(ctx, s, count.Failed)
 }
 
 // recordedFailure returns the condition if it already says that the image failed by this Job, whose
@@ -367,7 +366,7 @@ func resultOf(s *scope, job *batchv1.Job, o *testjobs.Observation) *mcfgv1alpha1
 	result := &mcfgv1alpha1.ImageVerificationResult{
 		Job: job.Name, TestHash: s.hash, Container: o.Container, ExitCode: o.ExitCode, Message: o.Message, StartTime: o.Started, CompletionTime: o.Ended,
 	}
-	if result.Message == "" && o.Phase != testjobs.Passed && o.Phase != testjobs.Running {
+	if result.Message == "" && o.Phase == testjobs.Failed {
 		result.Message = testjobs.Clean(o.Text)
 	}
 	return result

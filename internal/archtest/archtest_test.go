@@ -79,7 +79,6 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("containerfiles/lint", own("machineconfigs")),
 				importing("builder/plan", own("builder")),
 				importing("builder/plan", own("builder/backend")),
-				importing("builder/backend", "k8s.io/client-go/kubernetes"),
 				importing("rollout/plan", "sigs.k8s.io/controller-runtime/pkg/client"),
 				importing("rollout/plan", "sigs.k8s.io/controller-runtime"),
 				importing("rollout/bootimages/plan", "net"),
@@ -99,6 +98,15 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("rollout/planner", "os"),
 				{Path: own("rollout"), ClockUses: []string{"rollout.go:1: time.Now"}},
 			},
+		},
+		"what backends say": {
+			rule: "builder/backend imports api and the classes of failures",
+			bad: []Package{
+				importing("builder/backend", "k8s.io/client-go/kubernetes"),
+				importing("builder/backend", own("builder/pods")),
+				{Path: own("builder/backend"), ClockUses: []string{"backend.go:12: time.Now"}},
+			},
+			good: []Package{importing("builder/backend", own("api/machineconfiguration/v1"), own("internal/fault"))},
 		},
 		"backends": {
 			rule: "backends import builder/backend and pure packages",

@@ -39,7 +39,6 @@ var (
 		"./containerfiles/...",
 		"./streams/...",
 		"./builder/plan/...",
-		"./builder/backend/...",
 		"./rollout/plan/...",
 		"./rollout/words/...",
 		"./rollout/disruption/...",
@@ -106,10 +105,18 @@ func folderRules() []Rule {
 			NoClock:    true,
 		},
 		{
+			Name:     "builder/backend imports api and the classes of failures",
+			Reason:   "what a backend and its caller say to each other is plain data, and a class means the same to both",
+			From:     []string{"./builder/backend/..."},
+			AllowOwn: slices.Concat(api, []string{"./internal/fault/..."}),
+			Deny:     outside,
+			NoClock:  true,
+		},
+		{
 			Name:     "backends import builder/backend and pure packages",
 			Reason:   "a backend is replaceable: it knows the neutral data, and neither its caller nor another backend",
 			From:     backends,
-			AllowOwn: slices.Concat(api, pure, []string{"./builder/pods/...", "./internal/..."}),
+			AllowOwn: slices.Concat(api, pure, []string{"./builder/backend/...", "./builder/pods/...", "./internal/..."}),
 		},
 		{
 			Name:   "builder does not import a backend",

@@ -24,14 +24,24 @@ const (
 
 // String is the name of the class as logs and tests show it.
 func (c Class) String() string {
-	switch c {
-	case Waiting:
-		return "Waiting"
-	case Terminal:
-		return "Terminal"
-	default:
-		return "Transient"
+	return cmp.Or(map[Class]string{Waiting: "Waiting", Terminal: "Terminal"}[c], "Transient")
+}
+
+// inReports are the words for classes in the reports that steps of builds leave: who can act.
+var inReports = map[Class]string{Transient: "Infrastructure", Waiting: "Waiting", Terminal: "Admin"}
+
+// MarshalText is the class as reports have it.
+func (c Class) MarshalText() ([]byte, error) { return []byte(inReports[c]), nil }
+
+// UnmarshalText reads what MarshalText writes. Every other word is Transient: it comes from a pod.
+func (c *Class) UnmarshalText(text []byte) error {
+	*c = Transient
+	for class, word := range inReports {
+		if word == string(text) {
+			*c = class
+		}
 	}
+	return nil
 }
 
 // markedError gives a class to the error that it wraps.

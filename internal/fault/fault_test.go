@@ -132,3 +132,18 @@ func TestClassString(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "Transient Waiting Terminal", fmt.Sprint(fault.Transient, " ", fault.Waiting, " ", fault.Terminal))
 }
+
+func TestClassInReports(t *testing.T) {
+	t.Parallel()
+	for class, word := range map[fault.Class]string{fault.Transient: "Infrastructure", fault.Waiting: "Waiting", fault.Terminal: "Admin"} {
+		text, err := class.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, word, string(text))
+		got := fault.Class(-1)
+		require.NoError(t, got.UnmarshalText(text))
+		require.Equal(t, class, got)
+	}
+	got := fault.Terminal
+	require.NoError(t, got.UnmarshalText([]byte("forged")))
+	require.Equal(t, fault.Transient, got, "a pod can write anything")
+}

@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,14 +17,13 @@ func ChangeMetadata[T Object](ctx context.Context, c client.Writer, obj T, chang
 	if apiequality.Semantic.DeepEqual(before, Object(after)) {
 		return nil
 	}
-	labels, annotations, finalizers := maps.Clone(after.GetLabels()), maps.Clone(after.GetAnnotations()), after.GetFinalizers()
 	err := c.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("changing %s %q: %w", kindOf(obj), obj.GetName(), err)
 	}
-	obj.SetLabels(labels)
-	obj.SetAnnotations(annotations)
-	obj.SetFinalizers(finalizers)
+	obj.SetLabels(after.GetLabels())
+	obj.SetAnnotations(after.GetAnnotations())
+	obj.SetFinalizers(after.GetFinalizers())
 	obj.SetResourceVersion(after.GetResourceVersion())
 	return nil
 }

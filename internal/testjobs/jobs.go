@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/quota"
 )
 
@@ -25,15 +26,20 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// RetryAt is when a test is run again whose Job something else ended.
-func RetryAt(attempt int, ended time.Time) time.Time {
-	return ended.Add(min(firstRetry<<attempt, lastRetry))
-}
-
 // Attempt is how many Jobs there were before for the same test.
 func Attempt(job *batchv1.Job) int {
-	attempt, _ := strconv.Atoi(job.Annotations[mcfgv1.AnnotationVerificationAttempt])
-	return attempt
+	return attempts.Written(job, mcfgv1.AnnotationVerificationAttempt)
+}
+
+// Interrupted counts how often the test of a Job was run that something else than the test ended,
+// the Job among them.
+func Interrupted(job *batchv1.Job) attempts.Count {
+	return attempts.Count{Failed: Attempt(job) + 1, Retries: MaxAttempts - 1}
+}
+
+// RetryAt is when a test is run again whose Job something else ended.
+func RetryAt(interrupted attempts.Count, ended time.Time) time.Time {
+	return ended.Add(interrupted.Pause(firstRetry, lastRetry))
 }
 
 // Newest is the last Job of the test of a hash; nil where there is none.
@@ -49,19 +55,19 @@ func Newest(jobs []*batchv1.Job, hash string) *batchv1.Job {
 
 // IsFinished reports whether a Job has ended, as it says itself.
 func IsFinished(job *batchv1.Job) bool {
-	return has(job, batchv1.JobComplete) || has(job, batchv1.JobFailed)
+	return IsPassed(job) || conditionOf(job, batchv1.JobFailed) != nil
 }
 
 // IsPassed reports whether a Job has ended well, as it says itself.
-func IsPassed(job *batchv1.Job) bool { return has(job, batchv1.JobComplete) }
+func IsPassed(job *batchv1.Job) bool { return conditionOf(job, batchv1.JobComplete) != nil }
 
-func has(job *batchv1.Job, condition batchv1.JobConditionType) bool {
-	for _, c := range job.Status.Conditions {
-		if c.Type == condition && c.Status == corev1.ConditionTrue {
-			return true
-		}
+// conditionOf is a condition of a Job that is True; nil where it is not.
+func conditionOf(job *batchv1.Job, of batchv1.JobConditionType) *batchv1.JobCondition {
+	i := slices.IndexFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == of && c.Status == corev1.ConditionTrue })
+	if i < 0 {
+		return nil
 	}
-	return false
+	return &job.Status.Conditions[i]
 }
 
 // Pods are the pods of a Job.

@@ -11,6 +11,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // MaxMessage is how long what a container says may be, in characters.
@@ -24,16 +26,17 @@ const (
 	Running Phase = iota
 	// Passed means that the test succeeded.
 	Passed
-	// Failed means that it did not.
+	// Failed means that it did not, or that something else ended it.
 	Failed
-	// Interrupted means that something else ended it: it has said nothing about what it tests.
-	Interrupted
 )
 
 // Observation is what became of a Job.
 type Observation struct {
 	// Phase is how far the Job is.
 	Phase Phase
+	// Class is that of a failure: Terminal where the test itself failed, and Transient where
+	// something else ended it, so that it has said nothing about what it tests.
+	Class fault.Class
 	// Container decided, with its exit code and what it left as a message.
 	Container string
 	ExitCode  *int32
@@ -57,25 +60,22 @@ func Observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) Observatio
 			o.Started = earlier(o.Started, startOf(&status))
 		}
 	}
-	for i := range job.Status.Conditions {
-		c := &job.Status.Conditions[i]
-		if c.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch c.Type { //nolint:exhaustive // the others announce these
-		case batchv1.JobComplete:
-			o.Ended = &c.LastTransitionTime
-			o.pass(pods)
-			return o
-		case batchv1.JobFailed:
-			o.Ended = &c.LastTransitionTime
-			o.fail(job, c, pods)
-			return o
-		}
+	if c := conditionOf(job, batchv1.JobComplete); c != nil {
+		o.Ended = &c.LastTransitionTime
+		o.pass(pods)
+		return o
+	}
+	if c := conditionOf(job, batchv1.JobFailed); c != nil {
+		o.Ended = &c.LastTransitionTime
+		o.fail(job, c, pods)
+		return o
 	}
 	o.Text = waiting(pods)
 	return o
 }
+
+// IsInterrupted reports whether something else than the test has ended it, so that it is run again.
+func (o *Observation) IsInterrupted() bool { return o.Phase == Failed && o.Class == fault.Transient }
 
 // pass notes what the first container that left a message said.
 func (o *Observation) pass(pods []corev1.Pod) {
@@ -98,9 +98,9 @@ func (o *Observation) overrun(seconds *int64) {
 	if seconds != nil {
 		limit = "within " + shortText(time.Duration(*seconds)*time.Second)
 	}
-	o.Phase, o.Text = Failed, "it did not end "+limit
+	o.Phase, o.Class, o.Text = Failed, fault.Terminal, "it did not end "+limit
 	if o.Started == nil {
-		o.Phase, o.Text = Interrupted, "none of its containers was started "+limit
+		o.Class, o.Text = fault.Transient, "none of its containers was started "+limit
 	}
 }
 
@@ -110,8 +110,7 @@ func (o *Observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 		o.overrun(job.Spec.ActiveDeadlineSeconds)
 		return
 	}
-	o.Phase = Interrupted
-	o.Text = "its pod is gone"
+	o.Phase, o.Class, o.Text = Failed, fault.Transient, "its pod is gone"
 	if job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 		o.Text += ": Kubernetes deletes failed pods with restartPolicy OnFailure; use Never to see how the test ended"
 	}
@@ -127,7 +126,7 @@ func (o *Observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 			continue
 		}
 		if pod.Status.Reason == podDeadline {
-			o.Phase, o.Text = Failed, "a pod took longer than its activeDeadlineSeconds"
+			o.Class, o.Text = fault.Terminal, "a pod took longer than its activeDeadlineSeconds"
 			return
 		}
 		// Sidecars are ended when the others have, so that of the same second the others come
@@ -143,13 +142,13 @@ func (o *Observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 		}
 	}
 	if first == nil && job.Kind == KindPipelineRun && !isDisrupted {
-		o.Phase, o.Text = Failed, Clean(c.Message) // by what is no container's: a Task that is not there, a person
+		o.Class, o.Text = fault.Terminal, Clean(c.Message) // by what is no container's: a Task that is not there, a person
 	}
 	if first == nil {
 		return
 	}
 	ended := first.State.Terminated
-	o.Phase, o.Container, o.ExitCode, o.Message = Failed, first.Name, &ended.ExitCode, Clean(ended.Message)
+	o.Class, o.Container, o.ExitCode, o.Message = fault.Terminal, first.Name, &ended.ExitCode, Clean(ended.Message)
 	o.Text = fmt.Sprintf("container %q ended with exit code %d", first.Name, ended.ExitCode)
 	if ended.Reason != "" && ended.Reason != "Error" {
 		o.Text += " (" + ended.Reason + ")"

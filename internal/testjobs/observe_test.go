@@ -10,6 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 var t0 = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -71,11 +73,11 @@ func TestObserve(t *testing.T) {
 			job: withJob(failedJob, func(j *batchv1.Job) {
 				j.Kind, j.Status.Conditions[1].Message = KindPipelineRun, "someone cancelled it"
 			}),
-			want: Observation{Phase: Failed, Ended: &ended, Text: "someone cancelled it"},
+			want: Observation{Phase: Failed, Class: fault.Terminal, Ended: &ended, Text: "someone cancelled it"},
 		},
 		"a run whose pod was disrupted": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Kind = KindPipelineRun }), pods: []corev1.Pod{with(podWith(corev1.PodFailed), disrupted("EvictionByEvictionAPI"))},
-			want: Observation{Phase: Interrupted, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
+			want: Observation{Phase: Failed, Class: fault.Transient, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
 		},
 		"no pod yet": {job: &batchv1.Job{}, want: Observation{}},
 		"a pod that runs": {
@@ -102,7 +104,7 @@ func TestObserve(t *testing.T) {
 		"failed": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 0, 2, "Completed", "x"), exited("late", 1, 9, "Error", ""), exited("early", 3, 5, "Error", "no os-release"))},
 			want: Observation{
-				Phase: Failed, Container: "early", ExitCode: new(int32(3)), Message: "no os-release", Started: &started, Ended: &ended,
+				Phase: Failed, Class: fault.Terminal, Container: "early", ExitCode: new(int32(3)), Message: "no os-release", Started: &started, Ended: &ended,
 				Text: `container "early" ended with exit code 3: no os-release`,
 			},
 		},
@@ -112,53 +114,53 @@ func TestObserve(t *testing.T) {
 				p.Status.InitContainerStatuses = []corev1.ContainerStatus{exited("sidecar", 143, 9, "Error", "")}
 			})},
 			want: Observation{
-				Phase: Failed, Container: "test", ExitCode: new(int32(3)), Started: &started, Ended: &ended, Text: `container "test" ended with exit code 3`,
+				Phase: Failed, Class: fault.Terminal, Container: "test", ExitCode: new(int32(3)), Started: &started, Ended: &ended, Text: `container "test" ended with exit code 3`,
 			},
 		},
 		"a pod that Kubernetes has removed": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }),
 			want: Observation{
-				Phase: Interrupted, Ended: &ended, Text: "its pod is gone: Kubernetes deletes failed pods with restartPolicy OnFailure; use Never to see how the test ended",
+				Phase: Failed, Class: fault.Transient, Ended: &ended, Text: "its pod is gone: Kubernetes deletes failed pods with restartPolicy OnFailure; use Never to see how the test ended",
 			},
 		},
 		"a limit that someone took away meanwhile": {
 			job:   withJob(late, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = nil }),
-			begun: &started, want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "it did not end in time"},
+			begun: &started, want: Observation{Phase: Failed, Class: fault.Terminal, Started: &started, Ended: &ended, Text: "it did not end in time"},
 		},
 		"failed for lack of memory": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, "OOMKilled", ""))},
-			want: Observation{Phase: Failed, Container: "a", ExitCode: new(int32(137)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 137 (OOMKilled)`},
+			want: Observation{Phase: Failed, Class: fault.Terminal, Container: "a", ExitCode: new(int32(137)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 137 (OOMKilled)`},
 		},
 		"an evicted pod says nothing of what it tests": {
 			job: failedJob, pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), disrupted("EvictionByEvictionAPI"))},
-			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
+			want: Observation{Phase: Failed, Class: fault.Transient, Started: &started, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
 		},
 		"of two pods the one that was not evicted counts": {
 			job: failedJob,
 			pods: []corev1.Pod{
 				with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), disrupted("EvictionByEvictionAPI")), podWith(corev1.PodFailed, exited("a", 4, 9, "Error", "")),
 			},
-			want: Observation{Phase: Failed, Container: "a", ExitCode: new(int32(4)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 4`},
+			want: Observation{Phase: Failed, Class: fault.Terminal, Container: "a", ExitCode: new(int32(4)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 4`},
 		},
 		"a node that is gone": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, statusUnknown, ""))},
-			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod failed on node "node1": the cause is unknown`},
+			want: Observation{Phase: Failed, Class: fault.Transient, Started: &started, Ended: &ended, Text: `its pod failed on node "node1": the cause is unknown`},
 		},
 		"a node that refused the pod": {
 			job: failedJob,
 			pods: []corev1.Pod{with(podWith(corev1.PodFailed), func(p *corev1.Pod) {
 				p.Status.Reason, p.Status.Message = "OutOfmemory", "Node didn't have enough resource: memory"
 			})},
-			want: Observation{Phase: Interrupted, Ended: &ended, Text: `its pod failed on node "node1": OutOfmemory: Node didn't have enough resource: memory`},
+			want: Observation{Phase: Failed, Class: fault.Transient, Ended: &ended, Text: `its pod failed on node "node1": OutOfmemory: Node didn't have enough resource: memory`},
 		},
-		"a pod that is gone": {job: failedJob, want: Observation{Phase: Interrupted, Ended: &ended, Text: "its pod is gone"}},
+		"a pod that is gone": {job: failedJob, want: Observation{Phase: Failed, Class: fault.Transient, Ended: &ended, Text: "its pod is gone"}},
 		"too long, as was seen": {
-			job: late, begun: &started, want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "it did not end within 90s"},
+			job: late, begun: &started, want: Observation{Phase: Failed, Class: fault.Terminal, Started: &started, Ended: &ended, Text: "it did not end within 90s"},
 		},
-		"too long, and never begun": {job: late, want: Observation{Phase: Interrupted, Ended: &ended, Text: "none of its containers was started within 90s"}},
+		"too long, and never begun": {job: late, want: Observation{Phase: Failed, Class: fault.Transient, Ended: &ended, Text: "none of its containers was started within 90s"}},
 		"too long for the pod's own limit": {
 			job: failedJob, pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), func(p *corev1.Pod) { p.Status.Reason = podDeadline })},
-			want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "a pod took longer than its activeDeadlineSeconds"},
+			want: Observation{Phase: Failed, Class: fault.Terminal, Started: &started, Ended: &ended, Text: "a pod took longer than its activeDeadlineSeconds"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -277,16 +277,16 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 	}
 	pods := s.podsOf(job)
 	o := testjobs.Observe(job, pods, nil)
-	if o.Phase == testjobs.Interrupted { // or the cache has not heard how its pods ended
+	if o.IsInterrupted() { // or the cache has not heard how its pods ended
 		var err error
 		if pods, err = testjobs.Pods(ctx, c.Reader, job); err != nil {
 			return plan.HealthResult{}, fmt.Errorf("listing the pods of Job %q: %w", job.Name, err)
 		}
 		o = testjobs.Observe(job, pods, nil)
 	}
-	result := plan.HealthResult{Since: since, Value: fmt.Sprintf("Job %q: %s", job.Name, o.Text), Failed: o.Phase == testjobs.Failed}
-	switch o.Phase {
-	case testjobs.Running:
+	result := plan.HealthResult{Since: since, Value: fmt.Sprintf("Job %q: %s", job.Name, o.Text), Failed: o.Phase == testjobs.Failed && !o.IsInterrupted()}
+	switch {
+	case o.Phase == testjobs.Running:
 		result.Value = fmt.Sprintf("not over yet (Job %q)", job.Name)
 		if o.Text != "" {
 			result.Value += ": " + o.Text
@@ -295,7 +295,7 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 			return result, nil
 		}
 		return c.starting(ctx, job, f, result)
-	case testjobs.Interrupted:
+	case o.IsInterrupted():
 		return c.again(s, job, &o, f, result), nil
 	default:
 		return result, nil
@@ -318,12 +318,12 @@ func (c *Checker) starting(ctx context.Context, job *batchv1.Job, f *Findings, r
 
 // again has a test run again that something else ended.
 func (c *Checker) again(s *subject, job *batchv1.Job, o *testjobs.Observation, f *Findings, result plan.HealthResult) plan.HealthResult {
-	s.attempt = testjobs.Attempt(job) + 1
-	if s.attempt >= testjobs.MaxAttempts {
+	count := testjobs.Interrupted(job)
+	if s.attempt = count.Failed; count.IsSpent() {
 		result.Value = fmt.Sprintf("not run to its end, %d times: %s", testjobs.MaxAttempts, o.Text)
 		return result
 	}
-	if wait := testjobs.RetryAt(s.attempt-1, o.Ended.Time).Sub(c.Clock.Now()); wait > 0 {
+	if wait := testjobs.RetryAt(count, o.Ended.Time).Sub(c.Clock.Now()); wait > 0 {
 		f.wake(wait)
 		return result
 	}

@@ -225,7 +225,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b.ensure()
 		failure := b.untilFailed()
 		seen := time.Now()
-		assert.Equal(t, &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN fails: exit status 1\nthe last line"}, failure)
+		assert.Equal(t, &backend.Failure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN fails: exit status 1\nthe last line"}, failure)
 		pods := b.pods()
 		require.Len(t, pods, 1)
 		t.Logf("failed %v after the container ended (which is known to the second)",
@@ -248,7 +248,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b.ensure()
 		b.until(func(s backend.State) bool { return s.Failure != nil && s.Failure.Reason == mcfgv1.ReasonRetryingBuild })
 		assert.Equal(t, &backend.Failure{
-			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryLimitReached, Message: "2 attempts failed; the last: the registry answers 503\nthe last line",
+			Class: fault.Transient, Reason: mcfgv1.ReasonRetryLimitReached, Message: "2 attempts failed; the last: the registry answers 503\nthe last line",
 		}, b.untilFailed())
 		assert.Len(t, b.pods(), 2)
 	})
@@ -285,7 +285,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 		state := b.until(func(s backend.State) bool { return s.Failure != nil })
 		assert.Equal(t, backend.Pending, state.Phase)
-		assert.Equal(t, backend.Waiting, state.Failure.Class)
+		assert.Equal(t, fault.Waiting, state.Failure.Class)
 		assert.Contains(t, state.Failure.Message, "no node can run the build: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector")
 
 		again := secret.DeepCopy()

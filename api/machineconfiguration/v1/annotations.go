@@ -66,6 +66,10 @@ const (
 	// The build controller counts them where spec.buildRetryLimit of the MachineOSConfig limits
 	// them.
 	AnnotationFailedAttempts = "machineconfiguration.openshift.io/failed-attempts"
+	// AnnotationBuildRetries is on a MachineOSConfig: the name of the build that failed and was
+	// made again without anybody asking, and how often in a row. The build controller writes it,
+	// and removes it when the image is there.
+	AnnotationBuildRetries = "machineconfiguration.openshift.io/build-retries"
 	// AnnotationBuildTimeout is how long an attempt of a build that timed out had. The build
 	// controller writes it, and makes the build again when spec.buildTimeout of the MachineOSConfig
 	// gives more.

@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/docker/distribution/registry/api/errcode"
-	v2 "github.com/docker/distribution/registry/api/v2"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/signature"
 	"go.podman.io/image/v5/types"
@@ -22,72 +21,35 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
-
-// answer is what a registry's refusal means.
-type answer int
-
-const (
-	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what no one
-	// knows.
-	failing answer = iota
-	missing
-	denied
-	refused
-	immutable
-)
-
-// codes are the registry's own words (OCI distribution specification, "Error Codes").
-var codes = map[errcode.ErrorCode]answer{
-	v2.ErrorCodeManifestUnknown:      missing,
-	v2.ErrorCodeNameUnknown:          missing,
-	v2.ErrorCodeBlobUnknown:          missing,
-	errcode.ErrorCodeUnauthorized:    denied,
-	errcode.ErrorCodeDenied:          denied,
-	errcode.ErrorCodeUnsupported:     refused,
-	v2.ErrorCodeManifestInvalid:      refused,
-	v2.ErrorCodeNameInvalid:          refused,
-	v2.ErrorCodeTagInvalid:           refused,
-	v2.ErrorCodeManifestUnverified:   refused,
-	errcode.ErrorCodeTooManyRequests: failing,
-	errcode.ErrorCodeUnavailable:     failing,
-}
-
-// statuses are for answers without such words.
-var statuses = map[int]answer{
-	http.StatusNotFound:              missing,
-	http.StatusGone:                  missing,
-	http.StatusUnauthorized:          denied,
-	http.StatusForbidden:             denied,
-	http.StatusRequestEntityTooLarge: refused,
-	http.StatusUnsupportedMediaType:  refused,
-}
 
 // statusInText is how containers/image tells the status of an answer that is neither JSON nor
 // empty, such as a proxy's page.
 var statusInText = regexp.MustCompile(`StatusCode: (\d{3})`)
 
-// answerOf finds what a registry said in an error of containers/image.
-func answerOf(err error) answer {
+// kindOf is what a registry said in an error of containers/image.
+func kindOf(err error) failure.Kind {
 	err = unwrapped(err)
 	var status docker.UnexpectedHTTPStatusError
 	var code errcode.ErrorCoder // an error with a message of the registry's, or the bare code
 	var unauthorized docker.ErrUnauthorizedForCredentials
+	answer := &transport.Error{}
 	switch {
 	case errors.As(err, &unauthorized):
-		return denied
+		return failure.Denied
 	case IsImmutable(err):
-		return immutable
+		return failure.Immutable
 	case errors.As(err, &code):
-		return codes[code.ErrorCode()]
+		answer.Errors = []transport.Diagnostic{{Code: transport.ErrorCode(code.ErrorCode().Descriptor().Value)}}
 	case errors.As(err, &status):
-		return statuses[status.StatusCode]
+		answer.StatusCode = status.StatusCode
+	default:
+		if found := statusInText.FindStringSubmatch(err.Error()); found != nil {
+			answer.StatusCode, _ = strconv.Atoi(found[1])
+		}
 	}
-	if found := statusInText.FindStringSubmatch(err.Error()); found != nil {
-		number, _ := strconv.Atoi(found[1])
-		return statuses[number]
-	}
-	return failing
+	return failure.KindOfAnswer(answer)
 }
 
 // unwrapped is what a registry said of a manifest, which containers/image hides from errors.As.
@@ -143,14 +105,14 @@ func Pull(what string, err error) error {
 	case strings.Contains(err.Error(), textNoArchitecture):
 		return admin("it has no image for this architecture", "use another image, or build for another architecture")
 	}
-	switch answerOf(err) {
-	case missing:
+	switch kindOf(err) {
+	case failure.NotFound:
 		return admin("it does not exist", "check the name, or push it again")
-	case denied:
+	case failure.Denied:
 		return admin("the registry denies read access", "check the pull secret, which spec.baseImagePullSecret names")
-	case refused, immutable:
+	case failure.Unsupported, failure.TooLarge, failure.Immutable:
 		return admin("the registry can't serve it", "check its name, and that it is an image")
-	case failing:
+	case failure.Other, failure.Lost, failure.ReadOnly: // which may pass
 	}
 	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
 }
@@ -171,16 +133,16 @@ func Push(what string, err error) error {
 	case strings.Contains(err.Error(), textBlocked):
 		return admin("registries.conf of the pool blocks the registry", "push to another one, or unblock it")
 	}
-	switch answerOf(err) {
-	case missing:
+	switch kindOf(err) {
+	case failure.NotFound:
 		return admin("the repository does not exist", "create it, since this registry does not do so by itself")
-	case denied:
+	case failure.Denied:
 		return admin("the registry denies write access", "check the push secret")
-	case refused:
+	case failure.Unsupported, failure.TooLarge:
 		return admin("the registry does not take it", "check the limits of the registry, and of the proxy before it")
-	case immutable:
+	case failure.Immutable:
 		return admin("the tag stands for another image, and the registry's tags are immutable", "except it from that rule of the registry")
-	case failing:
+	case failure.Other, failure.Lost, failure.ReadOnly: // which may pass
 	}
 	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
 }

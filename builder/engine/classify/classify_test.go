@@ -19,13 +19,14 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 func TestClassifyRegistryErrors(t *testing.T) {
 	t.Parallel()
-	again := backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
-	noImage := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonImageNotFound}
-	noPush := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied}
+	again := backend.StepFailure{Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild}
+	noImage := backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonImageNotFound}
+	noPush := backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied}
 	tests := map[string]struct {
 		err        error
 		pull, push backend.StepFailure

@@ -10,6 +10,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 func TestAPromisedUserNamespaceHasToBeThere(t *testing.T) {
@@ -20,5 +21,5 @@ func TestAPromisedUserNamespaceHasToBeThere(t *testing.T) {
 	require.NoError(t, checkIsolation("", host))
 	err := checkIsolation(backend.IsolationUserNamespace, host)
 	require.ErrorContains(t, err, "the node gave the build no user namespace")
-	assert.Equal(t, backend.Admin, report.FailureOf(err).Class, "another attempt would be no safer")
+	assert.Equal(t, fault.Terminal, report.FailureOf(err).Class, "another attempt would be no safer")
 }

@@ -17,7 +17,7 @@ const maxMessage = 1024
 // Error is a failure that knows who can do something about it.
 type Error struct {
 	// Class says who, and Reason is that of the condition.
-	Class  backend.FailureClass
+	Class  fault.Class
 	Reason string
 	// Output are the last lines that a RUN line wrote.
 	Output []string
@@ -28,18 +28,18 @@ type Error struct {
 
 // NewAdmin is a failure that the same inputs meet again.
 func NewAdmin(reason string, err error) *Error {
-	return &Error{Class: backend.Admin, Reason: reason, err: err}
+	return &Error{Class: fault.Terminal, Reason: reason, err: err}
 }
 
 // NewInfrastructure is a failure that another attempt may not meet.
 func NewInfrastructure(err error) *Error {
-	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, err: err}
+	return &Error{Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, err: err}
 }
 
 // NewInterrupted is the end of a step that was told to end while it was doing what at says; empty
 // where that is not known.
 func NewInterrupted(at string, err error) *Error {
-	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: at, err: err}
+	return &Error{Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, At: at, err: err}
 }
 
 // Error is what happened.
@@ -48,8 +48,14 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap is what happened.
 func (e *Error) Unwrap() error { return e.err }
 
-// FailureOf is what a report says of an error: the outermost class that is known, Infrastructure
-// where none is. URLs in the text lose their secrets.
+// IsAdmin reports whether err is marked as one that the same inputs meet again.
+func IsAdmin(err error) bool {
+	var known *Error
+	return errors.As(err, &known) && known.Class == fault.Terminal
+}
+
+// FailureOf is what a report says of an error: the outermost class that is known, Transient where
+// none is. URLs in the text lose their secrets.
 func FailureOf(err error) *backend.StepFailure { return Secrets{}.FailureOf(err) }
 
 // FailureOf is the package's FailureOf, without the secrets.
@@ -72,13 +78,10 @@ func classify(err error) *Error {
 	switch {
 	case fault.IsCancellation(err):
 		return NewInterrupted("", err)
-	case fault.IsTerminal(err):
-		return NewAdmin(fault.Reason(err), err)
-	case fault.IsWaiting(err):
-		return &Error{Class: backend.Waiting, Reason: fault.Reason(err), err: err}
-	default:
+	case fault.IsTransient(err):
 		return NewInfrastructure(err)
 	}
+	return &Error{Class: fault.ClassOf(err), Reason: fault.Reason(err), err: err}
 }
 
 // ExitCode is what the process of a step ends with.
@@ -86,7 +89,7 @@ func ExitCode(failure *backend.StepFailure) int {
 	switch {
 	case failure == nil:
 		return 0
-	case failure.Class == backend.Admin:
+	case failure.Class == fault.Terminal:
 		return backend.ExitAdmin
 	default:
 		return backend.ExitInfrastructure

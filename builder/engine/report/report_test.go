@@ -31,50 +31,50 @@ func TestFailureOf(t *testing.T) {
 	}{
 		"of no one knows what": {
 			err:  plain,
-			want: backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "it broke"},
+			want: backend.StepFailure{Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: "it broke"},
 			code: 43,
 		},
 		"of the administrator": {
 			err:  fmt.Errorf("around: %w", NewAdmin(mcfgv1.ReasonBuildFailed, plain)),
-			want: backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "around: it broke"},
+			want: backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "around: it broke"},
 			code: 42,
 		},
 		"of the machine": {
 			err:  NewInfrastructure(plain),
-			want: backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "it broke"},
+			want: backend.StepFailure{Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: "it broke"},
 			code: 43,
 		},
 		"of several, the first that is known": {
 			err:  errors.Join(plain, NewAdmin(mcfgv1.ReasonImageNotFound, plain), NewInfrastructure(plain)),
-			want: backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonImageNotFound, Message: "it broke it broke it broke"},
+			want: backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonImageNotFound, Message: "it broke it broke it broke"},
 			code: 42,
 		},
 		"of an end": {
 			err:  fmt.Errorf("pulling: %w", context.Canceled),
-			want: backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, Message: "pulling: context canceled"},
+			want: backend.StepFailure{Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, Message: "pulling: context canceled"},
 			code: 43,
 		},
 		"terminal elsewhere": {
 			err:  fault.NewTerminal(mcfgv1.ReasonInvalid, plain),
-			want: backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: "it broke"},
+			want: backend.StepFailure{Class: fault.Terminal, Reason: mcfgv1.ReasonInvalid, Message: "it broke"},
 			code: 42,
 		},
 		"waiting elsewhere": {
 			err:  fault.NewWaiting(mcfgv1.ReasonWaitingForSecret, time.Minute, plain),
-			want: backend.StepFailure{Class: backend.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: "it broke"},
+			want: backend.StepFailure{Class: fault.Waiting, Reason: mcfgv1.ReasonWaitingForSecret, Message: "it broke"},
 			code: 43,
 		},
 		"a panic": {
 			err: Panicked("index out of range"),
 			want: backend.StepFailure{
-				Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "the builder has a mistake that ended it: index out of range",
+				Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: "the builder has a mistake that ended it: index out of range",
 			},
 			code: 43,
 		},
 		"with a password in a URL": {
 			err: errors.New("GET https://me:secret@registry.example/v2/: 500"),
 			want: backend.StepFailure{
-				Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: fault.Clean("GET https://me:secret@registry.example/v2/: 500"),
+				Class: fault.Transient, Reason: mcfgv1.ReasonRetryingBuild, Message: fault.Clean("GET https://me:secret@registry.example/v2/: 500"),
 			},
 			code: 43,
 		},
@@ -231,7 +231,7 @@ func TestReportsInFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "termination-log")
 	assert.Nil(t, Read(file, backend.Push), "there is none")
 	want := &backend.Report{Step: backend.Push, Image: "a/b@sha256:1", Failure: &backend.StepFailure{
-		Class: backend.Admin, Message: "m", Output: []string{strings.Repeat("x", 10000), "last"},
+		Class: fault.Terminal, Message: "m", Output: []string{strings.Repeat("x", 10000), "last"},
 	}}
 	require.NoError(t, Write(file, want))
 	text, err := os.ReadFile(file)

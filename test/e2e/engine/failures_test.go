@@ -11,6 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // replace puts text into the rendered Containerfile, which no controller would let through.
@@ -26,7 +27,7 @@ func TestFailuresNameTheLine(t *testing.T) {
 		context       map[string]string
 		message       string
 		reason        string
-		class         backend.FailureClass
+		class         fault.Class
 		output        []string
 	}{
 		"a RUN line with what it wrote": {
@@ -72,12 +73,12 @@ func TestFailuresNameTheLine(t *testing.T) {
 		"a download": {
 			containerfile: "FROM os-base-image\nADD http://127.0.0.1:1/file /etc/file\n",
 			message:       "Containerfile line 2: ADD http://127.0.0.1:1/file /etc/file: ",
-			reason:        mcfgv1.ReasonRetryingBuild, class: backend.Infrastructure,
+			reason:        mcfgv1.ReasonRetryingBuild, class: fault.Transient,
 		},
 		"something that was killed": {
 			containerfile: "FROM os-base-image\nRUN kill -9 $$\n",
 			message:       "Containerfile line 2: RUN kill -9 $$: exit status 1: it was killed, most likely because there was no memory left",
-			reason:        mcfgv1.ReasonRetryingBuild, class: backend.Infrastructure,
+			reason:        mcfgv1.ReasonRetryingBuild, class: fault.Transient,
 		},
 	}
 	for name, tt := range tests {
@@ -90,7 +91,7 @@ func TestFailuresNameTheLine(t *testing.T) {
 			p.succeed(t, backend.Fetch)
 			e := p.run(t, backend.Build)
 			require.NotNil(t, e.report.Failure, e.output)
-			class, reason, code := backend.Admin, mcfgv1.ReasonBuildFailed, backend.ExitAdmin
+			class, reason, code := fault.Terminal, mcfgv1.ReasonBuildFailed, backend.ExitAdmin
 			if tt.reason != "" {
 				reason = tt.reason
 			}
@@ -221,7 +222,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 				reason = tt.reason
 			}
 			assert.Equal(t, reason, e.report.Failure.Reason)
-			assert.Equal(t, backend.Admin, e.report.Failure.Class)
+			assert.Equal(t, fault.Terminal, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitAdmin, e.code)
 			for _, account := range []string{puller.Password, "hunter2-is-wrong"} {
 				assert.NotContains(t, e.output, account)

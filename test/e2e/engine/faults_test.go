@@ -21,6 +21,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // isContent reports whether a request is about a layer or a manifest, and not about the protocol.
@@ -92,7 +93,7 @@ func TestLastingTroubleInFetch(t *testing.T) {
 			h.fail(always(isContent, fail))
 			e := p.run(t, backend.Fetch, "--patience=1s")
 			require.NotNil(t, e.report.Failure, e.output)
-			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
+			assert.Equal(t, fault.Transient, e.report.Failure.Class)
 			assert.Equal(t, mcfgv1.ReasonRetryingBuild, e.report.Failure.Reason)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
 			assert.Contains(t, e.report.Failure.Message, "pulling "+h.host+"/os/base@sha256:")
@@ -138,7 +139,7 @@ func TestTroubleInPush(t *testing.T) { //nolint:tparallel // one registry fails 
 				return
 			}
 			require.NotNil(t, e.report.Failure, e.output)
-			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
+			assert.Equal(t, fault.Transient, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
 		})
 	}
@@ -244,7 +245,7 @@ func TestTerminatedStepReportsIt(t *testing.T) {
 			e := p.ended(t, backend.Build, cmd.ProcessState.ExitCode(), output.String())
 			require.NotNil(t, e.report.Failure, e.output)
 			assert.Equal(t, mcfgv1.ReasonInterrupted, e.report.Failure.Reason)
-			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
+			assert.Equal(t, fault.Transient, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
 			assert.Contains(t, e.report.Failure.Message, "terminated")
 			assert.True(t, e.report.Failure.At == "" || strings.HasPrefix(e.report.Failure.At, "Containerfile line 2: RUN echo begun; "), e.report.Failure.At)
@@ -275,7 +276,7 @@ func TestAFullDisk(t *testing.T) {
 			}
 			e := p.run(t, tt.step)
 			require.NotNil(t, e.report.Failure, e.output)
-			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
+			assert.Equal(t, fault.Transient, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
 			assert.Contains(t, e.report.Failure.Message, "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig", e.output)
 		})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // TestPushIsNotFooledByTheStore changes what the steps leave each other, as a RUN line that left
@@ -56,7 +57,7 @@ func TestPushIsNotFooledByTheStore(t *testing.T) { //nolint:tparallel // uploads
 			h.uploads()
 			e := p.run(t, backend.Push)
 			require.NotNil(t, e.report.Failure, e.output)
-			assert.Equal(t, backend.Admin, e.report.Failure.Class)
+			assert.Equal(t, fault.Terminal, e.report.Failure.Class)
 			assert.Contains(t, e.report.Failure.Message, "the exported image was changed")
 			assert.Contains(t, e.report.Failure.Message, tt.says)
 			assert.Less(t, h.uploads(), int64(300000), "the layer is not uploaded")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -40,19 +41,19 @@ func main() {
 
 // run does what the Containerfile says, and fills the report.
 func run(step backend.Step, report *backend.Report) int {
-	fail := func(class backend.FailureClass, reason, message string) int {
+	fail := func(class fault.Class, reason, message string) int {
 		report.Failure = &backend.StepFailure{Class: class, Reason: reason, Message: message, Output: []string{"the last line"}}
-		if class == backend.Admin {
+		if class == fault.Terminal {
 			return backend.ExitAdmin
 		}
 		return backend.ExitInfrastructure
 	}
 	in, err := instructions()
 	if err != nil {
-		return fail(backend.Infrastructure, "NoInstructions", err.Error())
+		return fail(fault.Transient, "NoInstructions", err.Error())
 	}
 	if err := requirePredecessor(step); err != nil {
-		return fail(backend.Infrastructure, "NoStore", err.Error())
+		return fail(fault.Transient, "NoStore", err.Error())
 	}
 	report.Notes = look()
 	for line := range strings.Lines(in.Containerfile) {
@@ -60,9 +61,9 @@ func run(step backend.Step, report *backend.Report) int {
 			fmt.Printf("%s{\"step\":%q,\"done\":1,\"total\":2,\"now\":%q}\n", backend.ProgressPrefix, step, do) //nolint:forbidigo // its output
 			switch do {
 			case "fails":
-				return fail(backend.Admin, "BuildFailed", "Containerfile line 7: RUN "+do+": exit status 1")
+				return fail(fault.Terminal, "BuildFailed", "Containerfile line 7: RUN "+do+": exit status 1")
 			case "stumbles":
-				return fail(backend.Infrastructure, "RegistryUnavailable", "the registry answers 503")
+				return fail(fault.Transient, "RegistryUnavailable", "the registry answers 503")
 			case "crashes":
 				panic("standin crashes")
 			case "eats":
