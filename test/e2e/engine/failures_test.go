@@ -27,7 +27,6 @@ func TestFailuresNameTheLine(t *testing.T) {
 		context       map[string]string
 		message       string
 		reason        string
-		class         fault.Class
 		output        []string
 	}{
 		"a RUN line with what it wrote": {
@@ -73,12 +72,12 @@ func TestFailuresNameTheLine(t *testing.T) {
 		"a download": {
 			containerfile: "FROM os-base-image\nADD http://127.0.0.1:1/file /etc/file\n",
 			message:       "Containerfile line 2: ADD http://127.0.0.1:1/file /etc/file: ",
-			reason:        mcfgv1.ReasonRetryingBuild, class: fault.Transient,
+			reason:        mcfgv1.ReasonRetryingBuild,
 		},
 		"something that was killed": {
 			containerfile: "FROM os-base-image\nRUN kill -9 $$\n",
 			message:       "Containerfile line 2: RUN kill -9 $$: exit status 1: it was killed, most likely because there was no memory left",
-			reason:        mcfgv1.ReasonRetryingBuild, class: fault.Transient,
+			reason:        mcfgv1.ReasonRetryingBuild,
 		},
 	}
 	for name, tt := range tests {
@@ -95,8 +94,8 @@ func TestFailuresNameTheLine(t *testing.T) {
 			if tt.reason != "" {
 				reason = tt.reason
 			}
-			if tt.class != "" {
-				class, code = tt.class, backend.ExitInfrastructure
+			if reason == mcfgv1.ReasonRetryingBuild {
+				class, code = fault.Transient, backend.ExitInfrastructure
 			}
 			assert.True(t, strings.HasPrefix(e.report.Failure.Message, tt.message), e.output)
 			assert.Equal(t, class, e.report.Failure.Class)
