@@ -43,17 +43,18 @@ func Walls() []Wall {
 				"builder/engine":          11, // its four steps use all the rooms below it
 				"builder/made":            12, // joins the image that was made with those who attest and sign it
 				"builder/maker":           21, // makes an image of everything that one is made of
+				"builder/objects":         11, // reads and writes what reconcilers of builds share
 				"builder/preflight":       12, // checks all that a build takes, each by those who know it
 				"builder/retention":       13, // asks images, objects and registry what may go
 				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
-				"trust/enforcement":       15, // joins what signers, streams and nodes say
+				"trust/enforcement":       16, // joins what signers, streams and nodes say
 				"images":                  14, // joins signer, attester and gate
-				"pools":                   13, // joins rendering, streams and nodes
+				"pools":                   14, // joins rendering, streams and nodes
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
-				"trials":                  16, // says in one status what rendering, experiment and retention found
+				"trials":                  17, // says in one status what rendering, experiment and retention found
 				"trials/experiment":       16, // does in one reconcile what preflight, maker and backends do
 			},
 		},

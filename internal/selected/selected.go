@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/nodes"
 )
 
 // FieldRole is the index of MachineConfigs by their role, which is what pools select them by.
@@ -28,7 +28,7 @@ func RoleOf(mc client.Object) []string {
 // ones among them: machineconfigs.Select takes those that count. A selector that can't be read
 // matches none, which Select says too.
 func Configs(ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfigPool, options ...client.ListOption) ([]*mcfgv1.MachineConfig, error) {
-	selector, err := nodes.Selector(pool.Spec.MachineConfigSelector)
+	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
 	if err != nil || selector.Empty() {
 		return nil, nil //nolint:nilerr // Select says so
 	}
@@ -38,7 +38,7 @@ func Configs(ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfig
 // Indexed are the same, from a cache that has FieldRole: looking through all MachineConfigs of a
 // large cluster for each pool would take longer than all else. They are shared, and only read.
 func Indexed(ctx context.Context, cache client.Reader, pool *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig, error) {
-	selector, err := nodes.Selector(pool.Spec.MachineConfigSelector)
+	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
 	if err != nil || selector.Empty() {
 		return nil, nil //nolint:nilerr // Select says so
 	}
