@@ -12,7 +12,7 @@ import (
 )
 
 // NameSources has an error about the rendered MachineConfig of a pool name the MachineConfigs that
-// it was joined from. They are read only then, not for one who waits for its turn, and where they
+// it was joined from. They are read only then, not for one who waits for others, and where they
 // can't be, the error is as it was.
 func NameSources(ctx context.Context, from client.Reader, pool string, err error) error {
 	if err == nil || !layer.IsAbout(err) || fault.Reason(err) == mcfgv1.ReasonWaitingForTurn {

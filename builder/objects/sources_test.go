@@ -24,7 +24,7 @@ func TestNothingIsReadForOneWhoWaits(t *testing.T) {
 		err   error
 		reads int
 	}{
-		"its turn":                {fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, 1, about), 0},
+		"waiting for others":      {fault.NewWaiting(mcfgv1.ReasonWaitingForTurn, 1, about), 0},
 		"an error about no field": {errors.New("gone"), 0},
 		"a refusal":               {fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, about), 1},
 	} {
