@@ -168,7 +168,7 @@ bench: deps build tools ## Measure the budgets (root)
 	hack/scratch go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/... ./test/e2e/host
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)
+fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s, or 500x)
 	@go run ./hack/fuzz -time=$(FUZZ_TIME) $(FUZZ_FLAGS)
 
 .PHONY: house

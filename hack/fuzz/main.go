@@ -16,14 +16,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
 func main() {
-	each := flag.Duration("time", 10*time.Second, "how long each target runs")
-	show := flag.Bool("print-findings", false, "print findings at the end, and do not fail for them")
+	each := flag.String("time", "10s", "how long each target runs, or how often it is called, its seeds included: 500x")
+	show := flag.Bool("print-findings", false, "start from the seeds alone, print findings at the end, and do not fail for them")
 	flag.Parse()
 	if err := run(context.Background(), os.DirFS("."), options{*each, *show}, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
@@ -32,9 +31,10 @@ func main() {
 }
 
 type options struct {
-	// each is how long a target runs.
-	each time.Duration
-	// printFindings is for a run that is about something else than what it may find by chance.
+	// each is how long a target runs, or how often it is called.
+	each string
+	// printFindings is for a run that is about something else than what it may find by chance. It
+	// does without what others have found: every target would call all of it first.
 	printFindings bool
 }
 
@@ -51,7 +51,13 @@ func run(ctx context.Context, tree fs.FS, o options, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binaries, err := compile(ctx, dir, targets)
+	corpus := filepath.Join(dir, "corpus")
+	if !o.printFindings {
+		if corpus, err = kept(ctx); err != nil {
+			return err
+		}
+	}
+	binaries, err := compile(ctx, dir, corpus, targets)
 	if err != nil {
 		return err
 	}
@@ -139,21 +145,23 @@ func find(tree fs.FS) (targets []target, err error) {
 // binary is the compiled tests of a package, made for fuzzing.
 type binary struct {
 	path string
-	// corpus is where Go keeps the inputs that were worth something.
+	// corpus is where the inputs go that were worth something.
 	corpus string
+}
+
+// kept is the folder where Go keeps the inputs of this module that were worth something.
+func kept(ctx context.Context) (string, error) {
+	cache, err := output(ctx, "go", "env", "GOCACHE")
+	if err != nil {
+		return "", err
+	}
+	module, err := output(ctx, "go", "list", "-m")
+	return filepath.Join(cache, "fuzz", module), err
 }
 
 // compile compiles the packages of the targets: the first alone, since side by side what all have
 // in common would be compiled twice, and then as many at once as there are CPUs.
-func compile(ctx context.Context, dir string, targets []target) (map[string]binary, error) {
-	cache, err := output(ctx, "go", "env", "GOCACHE")
-	if err != nil {
-		return nil, err
-	}
-	module, err := output(ctx, "go", "list", "-m")
-	if err != nil {
-		return nil, err
-	}
+func compile(ctx context.Context, dir, corpus string, targets []target) (map[string]binary, error) {
 	out := map[string]binary{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.NumCPU())
@@ -161,7 +169,7 @@ func compile(ctx context.Context, dir string, targets []target) (map[string]bina
 		if _, done := out[t.folder]; done {
 			continue
 		}
-		b := binary{path: filepath.Join(dir, fmt.Sprintf("%d.test", len(out))), corpus: filepath.Join(cache, "fuzz", module, t.folder)}
+		b := binary{path: filepath.Join(dir, fmt.Sprintf("%d.test", len(out))), corpus: filepath.Join(corpus, t.folder)}
 		out[t.folder] = b
 		build := func() error {
 			_, err := output(ctx, "go", "test", "-c", "-fuzz=.", "-ldflags=-s -w", "-o", b.path, "./"+t.folder)
@@ -190,8 +198,8 @@ func output(ctx context.Context, program string, arguments ...string) (string, e
 
 // fuzz runs a target once, and gives what it prints. Making large inputs smaller is limited:
 // without that it takes all of the time, and Go calls it a failure when the time is over.
-func (b binary) fuzz(ctx context.Context, t target, each time.Duration) (string, error) {
-	cmd := exec.CommandContext(ctx, b.path, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+b.corpus, "-test.fuzztime="+each.String(), //nolint:gosec // made here
+func (b binary) fuzz(ctx context.Context, t target, each string) (string, error) {
+	cmd := exec.CommandContext(ctx, b.path, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+b.corpus, "-test.fuzztime="+each, //nolint:gosec // made here
 		"-test.fuzzminimizetime=100x", "-test.parallel=1")
 	cmd.Dir = filepath.FromSlash(t.folder)
 	said, err := cmd.CombinedOutput()

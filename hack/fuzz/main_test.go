@@ -5,7 +5,6 @@ import (
 	"io"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,7 +80,7 @@ func TestTargetsAreFound(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []target{{"a/b", "FuzzOne"}, {"a/b", "FuzzTwo"}, {".", "FuzzRoot"}}, targets)
 
-	assert.ErrorContains(t, run(t.Context(), fstest.MapFS{}, options{each: time.Second}, io.Discard), "no fuzz target here")
+	assert.ErrorContains(t, run(t.Context(), fstest.MapFS{}, options{each: "1s"}, io.Discard), "no fuzz target here")
 }
 
 func TestFindingOf(t *testing.T) {
