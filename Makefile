@@ -39,7 +39,9 @@ UNIT_FLAGS  := -race -short -trimpath $(NOT_RACY:%=-gcflags=%=-race=false) $(PLA
 # What a package has, its tests included, whose tests run with the race detector: goroutines, or what they share and serve each other with.
 CONCURRENCY := ^[[:space:]]*go (func\b|[a-zA-Z.]+\()|"(sync|sync/atomic|golang.org/x/sync/.*|testing/synctest|net/http.*)"
 # Packages that compare images, objects and what other programs say of them, and share nothing: the detector makes them slower, and finds nothing.
-COMPARING := internal/archtest test/api test/fixtures test/signing
+COMPARING := builder internal/archtest test/api test/fixtures test/signing
+# The tests of builder with goroutines, their own or a manager's: they run with the race detector too (internal/archtest looks).
+CONCURRENT_STORIES := OnARealAPIServer|Turn|Hangs|BeingRemoved|Timeout
 
 FUZZ_TIME ?= 10s
 # The name of the cluster that up, down, deploy and demo mean.
@@ -68,12 +70,14 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 test-unit: tools ## Run the tests that need no root: unit and control plane; with the race detector where there is concurrency
 	@# Tests named ...Anywhere have something fail at each point of a story: at all of them without the race detector, at some of them with it (-short).
 	@# Those named ...Large... run without it alone.
-	@tested=$$(go list -tags $(BUILDER_TAGS) -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | sort); \
-	  concurrent=$$(comm -12 <(echo "$$tested") <(git grep -lE --untracked '$(CONCURRENCY)' -- '*.go' $(COMPARING:%=':!%') | xargs -n1 dirname | sed 's,^,$(CURDIR)/,' | sort -u)); \
+	@folders() { xargs -n1 dirname | sed 's,^,$(CURDIR)/,' | sort -u; }; \
+	  tested=$$(go list -tags $(BUILDER_TAGS) -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | sort); \
+	  concurrent=$$(comm -12 <(echo "$$tested") <(git grep -lE --untracked '$(CONCURRENCY)' -- '*.go' | folders | grep -vxF "$$(printf '%s\n' $(COMPARING:%=$(CURDIR)/%))")); \
 	  $(GOTESTSUM) $(call events,unit) -- $(PLAIN_FLAGS) $$(comm -23 <(echo "$$tested") <(echo "$$concurrent")); \
-	  sampled=$$(git grep -lF 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sed 's,^,./,' | sort -u); \
+	  sampled=$$(comm -12 <(echo "$$concurrent") <(git grep -lF 'testing.Short()' -- '*_test.go' | folders)); \
 	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run='Anywhere|Large' $$sampled; \
-	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
+	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent; \
+	  $(GOTESTSUM) $(call events,stories) -- $(UNIT_FLAGS) -run='$(CONCURRENT_STORIES)' ./builder
 
 .PHONY: cases
 cases: ## Try the cases of a folder that need no cluster: make cases CASES=FOLDER

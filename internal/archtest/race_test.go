@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,12 +21,7 @@ var shared = regexp.MustCompile(`\b(sync\.(Map|OnceFunc|OnceValues?)|atomic\.(Po
 // detector: where one has the only copy of code that synchronizes, correct programs have races.
 func TestRaceDetectorSeesSynchronization(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../Makefile")
-	require.NoError(t, err)
-	_, list, found := strings.Cut(strings.ReplaceAll(string(text), "\\\n", " "), "\nNOT_RACY := ")
-	require.True(t, found)
-	list, _, _ = strings.Cut(list, "\n")
-	for _, path := range strings.Fields(list) {
+	for _, path := range strings.Fields(inMakefile(t, "NOT_RACY")) {
 		dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", path).Output()
 		require.NoError(t, err, path)
 		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
@@ -37,4 +33,40 @@ func TestRaceDetectorSeesSynchronization(t *testing.T) {
 			assert.Empty(t, shared.FindAllString(string(source), -1), "%s: take %s out of NOT_RACY in the Makefile", file, path)
 		}
 	}
+}
+
+// TestConcurrentStoriesRunWithTheRaceDetector looks for tests of builder that start a goroutine, or
+// the controllers that newCluster brings, and that the Makefile leaves to the run without it.
+func TestConcurrentStoriesRunWithTheRaceDetector(t *testing.T) {
+	t.Parallel()
+	pattern := inMakefile(t, "CONCURRENT_STORIES")
+	starts, chosen := regexp.MustCompile(`(?m)^\s*go [a-zA-Z.]+\(|\bnewCluster\(`), regexp.MustCompile(pattern)
+	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?^\}`)
+	files, err := filepath.Glob("../../builder/*_test.go")
+	require.NoError(t, err)
+	var names []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range test.FindAllStringSubmatch(string(source), -1) {
+			names = append(names, found[1])
+			if starts.MatchString(found[0]) {
+				assert.Regexp(t, chosen, found[1], "add it to CONCURRENT_STORIES in the Makefile")
+			}
+		}
+	}
+	for _, part := range strings.Split(pattern, "|") {
+		assert.True(t, slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, part) }), "CONCURRENT_STORIES: no test is called %s", part)
+	}
+}
+
+// inMakefile is the value of a variable.
+func inMakefile(t *testing.T, variable string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	_, value, found := strings.Cut(strings.ReplaceAll(string(text), "\\\n", " "), "\n"+variable+" := ")
+	require.True(t, found, variable)
+	value, _, _ = strings.Cut(value, "\n")
+	return value
 }
