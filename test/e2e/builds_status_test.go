@@ -37,6 +37,7 @@ func ownSecret(c *mcfgv1.MachineOSConfig) {
 // MachineOSConfig and of its pool, and events. Nothing is built meanwhile, and when the mistake is
 // put right the image follows.
 func testWhatIsWrongIsSaid(t *testing.T) {
+	t.Parallel()
 	b := newBuilds(t)
 	outer := t // whose secrets are there until every pool has gone
 	for name, tt := range map[string]wrong{

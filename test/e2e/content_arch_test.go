@@ -38,10 +38,8 @@ const (
 	standInARM64 = "node2"
 )
 
-// TestContentOfSeveralArchitectures follows a pool from nodes of one architecture to nodes of two.
-func TestContentOfSeveralArchitectures(t *testing.T) {
-	t.Parallel()
-	besideShared(t)
+// testContentOfSeveralArchitectures follows a pool from nodes of one architecture to nodes of two.
+func testContentOfSeveralArchitectures(t *testing.T) {
 	b := newArchBuilds(t)
 	p := b.unasked(t, "several")
 	role := "node-role.kubernetes.io/" + p.name

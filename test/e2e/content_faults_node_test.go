@@ -29,11 +29,9 @@ import (
 // mortal is a cluster whose nodes die.
 const mortal = "e2e-mortal"
 
-// TestANodeDiesWhileContentIsBuilt kills the node that a build runs on, with everything on it: once
+// testANodeDiesWhileContentIsBuilt kills the node that a build runs on, with everything on it: once
 // it comes back at once, and once it does not.
-func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
-	t.Parallel()
-	besideShared(t)
+func testANodeDiesWhileContentIsBuilt(t *testing.T) {
 	t.Cleanup(func() {
 		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", mortal)
 		down.Dir = repository

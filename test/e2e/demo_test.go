@@ -331,11 +331,9 @@ func baseOf(t *testing.T, said told) string {
 	return found[1]
 }
 
-// TestDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the
+// testDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the
 // full image, and goes on after Ctrl-C.
-func TestDemoWithoutRoot(t *testing.T) { //nolint:tparallel // its part is about what it has left
-	t.Parallel()
-	besideShared(t)
+func testDemoWithoutRoot(t *testing.T) {
 	n := newNobody(t)
 	n.give("checkout", filepath.Join(repository, "deploy"))
 	n.give("program", filepath.Join(repository, "bin", "layerwright"))

@@ -165,12 +165,10 @@ func (b *build) job() *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "build-" + b.spec.Key.Build}}
 }
 
-// TestBuildsAsJobs has what can happen to a build, on a real cluster, with the controller's rights.
+// testBuildsAsJobs has what can happen to a build, on a real cluster, with the controller's rights.
 // testContentSurvives has what the cluster and people do to one that runs.
 // The deployed controller has no part in it.
-func TestBuildsAsJobs(t *testing.T) {
-	t.Parallel()
-	besideShared(t)
+func testBuildsAsJobs(t *testing.T) {
 	controllerPod(t) // deploy/ is there
 	loadStandin(t)
 	ctrl.SetLogger(logr.Discard())

@@ -62,8 +62,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	// Tests that run side by side mostly wait for the cluster. More of them than this make a small
-	// machine miss deadlines; fewer than eight, and those of besideShared leave none to
-	// TestSharedCluster.
+	// machine miss deadlines.
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(max(8, 4*runtime.NumCPU()))); err != nil {
 		return 1, err

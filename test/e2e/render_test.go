@@ -60,6 +60,7 @@ spec:
 // testRenderedLayerOverARealRootFileSystem unpacks the full image with tar, then what `layerwright
 // render` made for it, and compares.
 func testRenderedLayerOverARealRootFileSystem(t *testing.T) {
+	t.Parallel()
 	base, image := fullImage(t)
 	folder := t.TempDir()
 	file := filepath.Join(folder, "config.yaml")

@@ -19,7 +19,6 @@ func TestSharedCluster(t *testing.T) {
 	t.Run("the holder of the lease goes", testTheHolderOfTheLeaseGoes)
 	t.Run("a paused controller writes nothing after its lease", testAPausedControllerWritesNothingAfterItsLease)
 	t.Run("a clock that was ahead", testAClockThatWasAhead)
-	t.Run("what is wrong is said", testWhatIsWrongIsSaid)
 	t.Run("names make no image", testNamesMakeNoImage)
 	t.Run("images equal those built slowly", testImagesEqualThoseBuiltSlowly)
 	t.Run("content of every kind", testContentCases)
@@ -32,28 +31,29 @@ func TestSharedCluster(t *testing.T) {
 	t.Run("the demo", testDemo)
 	t.Run("images built elsewhere", testImagesBuiltElsewhere)
 	t.Run("pools on streams", testPoolsOnStreams)
-	t.Run("a rendered layer over a real root file system", testRenderedLayerOverARealRootFileSystem)
 	t.Run("images are signed", testImagesAreSigned)
 	t.Run("trying a stream", testTryingAStream)
 	t.Run("images are verified", testImagesAreVerified)
 
 	t.Run("content survives", testContentSurvives)
 	t.Run("a line that tampers gets no secret", testALineThatTampersGetsNoSecret)
+	t.Run("a rendered layer over a real root file system", testRenderedLayerOverARealRootFileSystem)
+	t.Run("what is wrong is said", testWhatIsWrongIsSaid)
 }
 
-// Parts of TestSharedCluster mostly wait, so others run beside them: first the tests of build steps
-// and of hosts (test/e2e/engine, test/e2e/host), then, one after the other, tests that do without
-// its controller: most have a cluster of their own. More at once make a small machine miss
-// deadlines.
-var (
-	firstHalf  sync.WaitGroup
-	secondHalf sync.Mutex
-)
+// firstHalf ends when the machine has time for more.
+var firstHalf sync.WaitGroup
 
-// besideShared has a test run beside the second half of TestSharedCluster, if that runs.
-func besideShared(t *testing.T) {
-	t.Helper()
+// TestBesideSharedCluster is what does without the controller of TestSharedCluster: most parts have
+// a cluster of their own. They run one after the other beside its second half, since more at once
+// make a small machine miss deadlines; beside its first half run the tests of build steps and of
+// hosts (test/e2e/engine, test/e2e/host).
+func TestBesideSharedCluster(t *testing.T) { //nolint:tparallel // its parts wait for each other
+	t.Parallel()
 	firstHalf.Wait()
-	secondHalf.Lock()
-	t.Cleanup(secondHalf.Unlock)
+	t.Run("streams", testStreams)
+	t.Run("content of several architectures", testContentOfSeveralArchitectures)
+	t.Run("the demo without root", testDemoWithoutRoot)
+	t.Run("builds as Jobs", testBuildsAsJobs)
+	t.Run("a node dies while content is built", testANodeDiesWhileContentIsBuilt)
 }

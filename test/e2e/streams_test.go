@@ -33,11 +33,9 @@ import (
 // cluster follows a stream.
 const streamsCluster = "e2e-streams"
 
-// TestStreams goes through what an administrator sees of streams, from a cluster that has none on:
+// testStreams goes through what an administrator sees of streams, from a cluster that has none on:
 // in one order, since each step begins where the one before has left the cluster.
-func TestStreams(t *testing.T) { //nolint:tparallel // its parts follow each other
-	t.Parallel()
-	besideShared(t)
+func testStreams(t *testing.T) {
 	t.Cleanup(func() {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", streamsCluster)
 		require.Zero(t, finish(t, cmd).code)
