@@ -73,8 +73,8 @@ func (f *facts) saidOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun, condit
 
 // lastOf is the pod of a task, and where that is gone, what Tekton has kept of it; nil where there
 // is neither.
-func (f *facts) lastOf(task *tektonv1.TaskRun) (pod *corev1.Pod, isGone bool) {
-	if pod = f.podOf(task); pod != nil {
+func (f *facts) lastOf(task *tektonv1.TaskRun) (last *corev1.Pod, isGone bool) {
+	if pod := f.podOf(task); pod != nil {
 		return pod, false
 	}
 	return leftBy(task), true

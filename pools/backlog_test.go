@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,7 +53,7 @@ func TestAReconcileEndsABacklog(t *testing.T) {
 	for _, pool := range []string{"worker", "gone"} {
 		w.options.Backlog.add(pool)
 		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: pool}})
-		assert.NoError(t, err)
+		require.NoError(t, err)
 	}
 	assert.Empty(t, w.options.Backlog.pools)
 }

@@ -104,10 +104,6 @@ func statusOf(p *corev1.Pod, step backend.Step) *corev1.ContainerStatus {
 	}
 }
 
-func waits(step backend.Step, reason, message string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { statusOf(p, step).State = waitingFor(reason, message) }
-}
-
 func runs(step backend.Step) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning
@@ -149,10 +145,6 @@ func disrupted(reason, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 	}
-}
-
-func beganAt(at time.Time) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(at)) }
 }
 
 func deleted(at time.Time) func(*corev1.Pod) {

@@ -1,10 +1,10 @@
 package objects_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
-	"context"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"

@@ -23,7 +23,9 @@ func TestWaits(t *testing.T) {
 		message string
 	}{
 		"a node": {
-			newPod(without("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.")), Facts{}, mcfgv1.ReasonWaiting,
+			newPod(without("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.")),
+			Facts{},
+			mcfgv1.ReasonWaiting,
 			"no node can run the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; " +
 				"change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node with the labels kubernetes.io/arch=amd64,kubernetes.io/os=linux",
 		},
@@ -34,27 +36,38 @@ func TestWaits(t *testing.T) {
 			}, mcfgv1.ReasonWaitingForSecret, `secret "push" is not in namespace "layerwright"`,
 		},
 		"a ConfigMap": {
-			newPod(), Facts{Missing: map[types.UID][]Object{"pod": {{KindConfigMap, "etc-yum-repos-d"}}}},
+			newPod(),
+			Facts{Missing: map[types.UID][]Object{"pod": {{KindConfigMap, "etc-yum-repos-d"}}}},
 			mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "etc-yum-repos-d" is not in namespace "layerwright"`,
 		},
 		"the image of the builder": {
-			newPod(waits(backend.Fetch, "ImagePullBackOff", `Back-off pulling image "x": not found`)), Facts{}, mcfgv1.ReasonWaiting,
+			newPod(waits(backend.Fetch, "ImagePullBackOff", `Back-off pulling image "x": not found`)),
+			Facts{},
+			mcfgv1.ReasonWaiting,
 			"node node-1 cannot pull the builder image " + builderImage + `: Back-off pulling image "x": not found (ImagePullBackOff)`,
 		},
 		"an image that the node may not run": {
-			newPod(waits(backend.Push, "SignatureValidationFailed", "no signature")), Facts{}, mcfgv1.ReasonWaiting,
+			newPod(waits(backend.Push, "SignatureValidationFailed", "no signature")),
+			Facts{},
+			mcfgv1.ReasonWaiting,
 			"node node-1 cannot pull the builder image " + builderImage + ": no signature (SignatureValidationFailed)",
 		},
 		"the image of a sidecar": {
-			newPod(sidecar(waitingFor("ErrImagePull", "not found"))), Facts{}, mcfgv1.ReasonWaiting,
+			newPod(sidecar(waitingFor("ErrImagePull", "not found"))),
+			Facts{},
+			mcfgv1.ReasonWaiting,
 			"node node-1 cannot pull the builder image proxy:1: not found (ErrImagePull)",
 		},
 		"a container's configuration": {
-			newPod(ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`)), Facts{}, mcfgv1.ReasonWaiting,
+			newPod(ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`)),
+			Facts{},
+			mcfgv1.ReasonWaiting,
 			`node node-1 cannot start step build: secret "x" not found (CreateContainerConfigError)`,
 		},
 		"a node that cannot make the pod": {
-			newPod(), Facts{Warnings: map[types.UID]string{"pod": "Failed to create pod sandbox: user namespaces are not supported"}}, mcfgv1.ReasonWaiting,
+			newPod(),
+			Facts{Warnings: map[types.UID]string{"pod": "Failed to create pod sandbox: user namespaces are not supported"}},
+			mcfgv1.ReasonWaiting,
 			"node node-1 cannot start the pod: Failed to create pod sandbox: user namespaces are not supported",
 		},
 	} {
@@ -98,7 +111,9 @@ func TestFollow(t *testing.T) {
 		},
 		"another attempt": {newPod(runs(backend.Fetch)), Facts{}, true, backend.Running, "step fetch (attempt 2 of 4)", 0},
 		"being evicted": {
-			newPod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), deleted(t0)), Facts{}, false, backend.Running,
+			newPod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), deleted(t0)),
+			Facts{},
+			false, backend.Running,
 			"a pod is being ended on node node-1: Eviction API: evicting; another attempt follows", WhileWaiting,
 		},
 		"being deleted": {newPod(runs(backend.Build), deleted(t0)), Facts{}, false, backend.Running, "a pod is being ended on node node-1; another attempt follows", WhileWaiting},

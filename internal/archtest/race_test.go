@@ -41,7 +41,7 @@ func TestConcurrentStoriesRunWithTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	pattern := inMakefile(t, "CONCURRENT_STORIES")
 	starts, chosen := regexp.MustCompile(`(?m)^\s*go [a-zA-Z.]+\(|\bnewCluster\(`), regexp.MustCompile(pattern)
-	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?^\}`)
+	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?\n\}`)
 	files, err := filepath.Glob("../../builder/*_test.go")
 	require.NoError(t, err)
 	var names []string

@@ -40,11 +40,11 @@ func TestAcknowledge(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, tt.asked, asked)
 			got := w.widget(t)
-			assert.Equal(t, len(tt.want), len(got.Annotations))
+			assert.Len(t, got.Annotations, len(tt.want))
 			for key, value := range tt.want {
 				assert.Equal(t, value, got.Annotations[key])
 			}
-			assert.Equal(t, len(tt.want), len(obj.Annotations), "the object in hand has it too")
+			assert.Len(t, obj.Annotations, len(tt.want), "the object in hand has it too")
 			assert.Equal(t, got.ResourceVersion, obj.ResourceVersion, "and can be written again")
 			assert.Equal(t, tt.asked, version != obj.ResourceVersion, "nothing is written for nothing")
 			assert.Equal(t, 4, obj.Status.Size)
@@ -63,7 +63,7 @@ func TestChangeMetadata(t *testing.T) {
 		w.other(t, func(o *testkind.Widget) { o.Spec.Size = 7 })
 		err := status.ChangeMetadata(t.Context(), w, obj, label)
 		require.True(t, apierrors.IsConflict(err), "%v", err)
-		assert.ErrorContains(t, err, `changing Widget "`)
+		require.ErrorContains(t, err, `changing Widget "`)
 		assert.Empty(t, obj.Labels)
 	})
 	t.Run("the object is gone", func(t *testing.T) {

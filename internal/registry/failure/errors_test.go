@@ -28,15 +28,18 @@ func TestMeaningOfAnswers(t *testing.T) {
 	}{
 		"not found": {
 			http.StatusNotFound, "",
-			meaning{NotFound, fault.Terminal, mcfgv1.ReasonImageNotFound}, meaning{NotFound, fault.Terminal, mcfgv1.ReasonPushDenied},
+			meaning{NotFound, fault.Terminal, mcfgv1.ReasonImageNotFound},
+			meaning{NotFound, fault.Terminal, mcfgv1.ReasonPushDenied},
 		},
 		"a part is missing that was there": {
 			http.StatusNotFound, transport.BlobUnknownErrorCode,
-			meaning{NotFound, fault.Terminal, mcfgv1.ReasonImageNotFound}, meaning{Lost, fault.Transient, ""},
+			meaning{NotFound, fault.Terminal, mcfgv1.ReasonImageNotFound},
+			meaning{Lost, fault.Transient, ""},
 		},
 		"denied": {
 			http.StatusForbidden, "",
-			meaning{Denied, fault.Terminal, mcfgv1.ReasonImageNotFound}, meaning{Denied, fault.Terminal, mcfgv1.ReasonPushDenied},
+			meaning{Denied, fault.Terminal, mcfgv1.ReasonImageNotFound},
+			meaning{Denied, fault.Terminal, mcfgv1.ReasonPushDenied},
 		},
 		"an upload is lost": {
 			http.StatusBadRequest, transport.DigestInvalidErrorCode, meaning{Lost, fault.Transient, ""}, meaning{Lost, fault.Transient, ""},
@@ -46,14 +49,16 @@ func TestMeaningOfAnswers(t *testing.T) {
 		},
 		"no such manifests": {
 			http.StatusUnsupportedMediaType, transport.ManifestInvalidErrorCode,
-			meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid}, meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid},
+			meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid},
+			meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid},
 		},
 		"no uploads": {
 			http.StatusMethodNotAllowed, "", meaning{ReadOnly, fault.Terminal, mcfgv1.ReasonInvalid}, meaning{ReadOnly, fault.Waiting, mcfgv1.ReasonWaiting},
 		},
 		"no uploads, in words": {
 			http.StatusMethodNotAllowed, transport.UnsupportedErrorCode,
-			meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid}, meaning{ReadOnly, fault.Waiting, mcfgv1.ReasonWaiting},
+			meaning{Unsupported, fault.Terminal, mcfgv1.ReasonInvalid},
+			meaning{ReadOnly, fault.Waiting, mcfgv1.ReasonWaiting},
 		},
 		"too large": {
 			http.StatusRequestEntityTooLarge, "", meaning{TooLarge, fault.Transient, ""}, meaning{TooLarge, fault.Terminal, mcfgv1.ReasonPushDenied},
