@@ -38,7 +38,7 @@ UNIT_FLAGS  := -race -short -trimpath $(NOT_RACY:%=-gcflags=%=-race=false) $(PLA
 
 # What a package has, its tests included, whose tests run with the race detector: goroutines, or what they share and serve each other with.
 CONCURRENCY := ^[[:space:]]*go (func\b|[a-zA-Z.]+\()|"(sync|sync/atomic|golang.org/x/sync/.*|testing/synctest|net/http.*)"
-# Packages that compare images, objects and what other programs say of them, and share nothing: the detector makes them slower, and finds nothing.
+# Packages that compare images, objects and what other programs say of them, and share next to nothing: the detector makes them slower, and finds nothing.
 COMPARING := builder internal/archtest test/api test/fixtures test/signing
 # The tests of builder with goroutines, their own or a manager's: they run with the race detector too (internal/archtest looks).
 CONCURRENT_STORIES := OnARealAPIServer|Turn|Hangs|BeingRemoved|Timeout
@@ -183,7 +183,7 @@ house: ## Print how large packages are, what they import, and where a build's sc
 N ?= 5
 
 .PHONY: soak
-soak: tools ## Repeat the unit and control-plane tests under load, in random order, and list what failed (N=5)
+soak: tools ## Repeat the unit and control-plane tests, two runs at once, in random order; what failed is kept in files (N=5)
 	@# Two runs at once are the load.
 	@$(TOOL) stress -count=$(N) -p=2 -timeout=3h $(GOTESTSUM) -- -count=1 -shuffle=on $(PLAIN_FLAGS) -short ./...
 

@@ -1,9 +1,11 @@
 package machineconfigs
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +16,10 @@ import (
 // annotationTrimmed says that the content was left out, and of what IsSameContent compares has its
 // hash. It is in memory only.
 const annotationTrimmed = "layerwright.io/trimmed-content"
+
+// trimmedHere begins the annotation's value. People may annotate as they like: what does not begin
+// with it was written by someone else, and says nothing.
+var trimmedHere = rand.Text() + " "
 
 // Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last,
 // and the content, which is read when a pool is rendered. Of a MachineConfig that a controller made
@@ -27,14 +33,13 @@ func Trim(mc *mcfgv1.MachineConfig) {
 	if IsRendered(mc) || metav1.GetControllerOf(mc) != nil {
 		hash = contentHash(mc.Spec.Config.Raw)
 	}
-	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, hash)
+	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, trimmedHere+hash)
 	mc.Spec.Config.Raw = nil
 }
 
 // isTrimmed reports whether the content was left out.
 func isTrimmed(mc *mcfgv1.MachineConfig) bool {
-	_, has := mc.Annotations[annotationTrimmed]
-	return has && len(mc.Spec.Config.Raw) == 0
+	return strings.HasPrefix(mc.Annotations[annotationTrimmed], trimmedHere) && len(mc.Spec.Config.Raw) == 0
 }
 
 // Untrim takes away what Trim has added, for an object that is written with all of its content.
@@ -47,10 +52,9 @@ func IsSameContent(a, b *mcfgv1.MachineConfig) bool {
 	return first != "" && first == second
 }
 
-// hashOf believes the annotation where there is no content: what the API server gives has one.
 func hashOf(mc *mcfgv1.MachineConfig) string {
-	if len(mc.Spec.Config.Raw) == 0 {
-		return mc.Annotations[annotationTrimmed]
+	if isTrimmed(mc) {
+		return strings.TrimPrefix(mc.Annotations[annotationTrimmed], trimmedHere)
 	}
 	return contentHash(mc.Spec.Config.Raw)
 }

@@ -20,7 +20,7 @@ func TestTrim(t *testing.T) {
 	written := machineConfig("50-a", `{"a":1}`)
 	written.Annotations = map[string]string{applied: "{}", "other": "stays"}
 	Trim(written)
-	require.Equal(t, map[string]string{"other": "stays", annotationTrimmed: ""}, written.Annotations)
+	require.Equal(t, map[string]string{"other": "stays", annotationTrimmed: trimmedHere}, written.Annotations)
 	require.Empty(t, written.Spec.Config.Raw)
 	require.False(t, IsSameContent(written, written))
 	_, err := Parse(written)
@@ -49,6 +49,11 @@ func TestTrim(t *testing.T) {
 	forged := rendered(`{"a":2}`)
 	forged.Annotations[annotationTrimmed] = trimmed.Annotations[annotationTrimmed]
 	require.False(t, IsSameContent(forged, full), "content counts before an annotation")
+	forged.Spec.Config.Raw, forged.Annotations[annotationTrimmed] = nil, contentHash(full.Spec.Config.Raw)
+	Trim(forged)
+	require.False(t, IsSameContent(forged, full), "written by someone else")
+	_, err = Parse(forged)
+	require.NoError(t, err, "it has no content")
 	Untrim(trimmed)
 	require.False(t, IsSameContent(full, trimmed))
 }

@@ -2,7 +2,8 @@
 // the Pipeline in deploy/components/tekton or of one of the administrator's that keeps the same
 // contract (docs/pipelines.md). It also runs administrators' Pipelines that verify images.
 //
-// Rule: tasks.go and run.go make objects, status.go makes a backend.State of objects, and all are
-// pure; backend.go and tekton.go ask the API server. No one else knows Tekton, and no digest is
-// taken from where lines of a Containerfile ran.
+// Rule: tasks.go and run.go make objects, status.go, taskruns.go and reasons.go make a
+// backend.State of objects, and these are pure; backend.go, inway.go, tests.go and presence ask the
+// API server. No one else knows Tekton, and no digest is taken from where lines of a Containerfile
+// ran.
 package pipelines

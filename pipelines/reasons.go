@@ -42,8 +42,9 @@ func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 	return meaningOf(condition.Reason, text)
 }
 
-// meaningOf is what a reason of Tekton's means that ended a run or a task. Here alone it gets its
-// class; a reason that no one knows may pass by itself.
+// meaningOf is what a reason of Tekton's means that ended a run or a task. All have their class
+// here but a timeout without a pod (failureOf) and a pod that was refused (denial); a reason that
+// no one knows may pass by itself.
 func meaningOf(reason, text string) *backend.Failure {
 	switch {
 	case slices.Contains(timedOut, tektonv1.PipelineRunReason(reason)):

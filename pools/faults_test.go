@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -318,6 +319,27 @@ func TestSignaturePolicyIsKept(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, `MachineConfig "99-zz" has /etc/containers/policy.json and would replace the signature policy of MachineConfig `+
 		`"99-worker-layerwright-signature-policy", because it is joined after it; rename it, so that its name sorts before`, c.Message)
+}
+
+// TestARefusalIsOfWhatWasRead has a MachineConfig that the cache never saw: it was removed before.
+func TestARefusalIsOfWhatWasRead(t *testing.T) {
+	t.Parallel()
+	refused := newConfig("99-z", "worker", "/etc/z")
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), refused)
+	w.hidden[refused.Name] = true
+	w.options.Check = func(_ string, selected []*mcfgv1.MachineConfig) error {
+		if slices.ContainsFunc(selected, func(mc *mcfgv1.MachineConfig) bool { return mc.Name == refused.Name }) {
+			return errors.New("99-z is refused")
+		}
+		return nil
+	}
+	r := w.reconciler()
+	_, err := w.reconcile(r, "worker")
+	require.NoError(t, err)
+	assert.Contains(t, w.condition("worker", "RenderDegraded"), "99-z is refused")
+	w.remove(w.config(refused.Name))
+	w.settle(r, "worker")
+	assert.Contains(t, w.condition("worker", "RenderDegraded"), "False")
 }
 
 // TestAPoolWaitsForOtherSuspects: the pool was in work beside something else when the process was

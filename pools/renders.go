@@ -23,7 +23,8 @@ type inputs struct {
 	options machineconfigs.Options
 	stream  streams.Choice
 	configs []*mcfgv1.MachineConfig // as the cache has them, without their content
-	// content reads them with their content, as they are now.
+	// content reads them with their content, as they are now. Beside an error there are some if it
+	// is about them.
 	content func(context.Context) ([]*mcfgv1.MachineConfig, error)
 	// accepted are the rules whose findings are accepted, as the pool's annotation has them.
 	accepted string
@@ -85,10 +86,12 @@ func (r *renders) noted(ctx context.Context, in *inputs) (*machineconfigs.Render
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	configs, err := in.content(ctx)
+	if configs != nil {
+		in.configs = configs
+	}
 	if err != nil {
 		return nil, err
 	}
-	in.configs = configs
 	rendered, err := r.render(in.options, in.configs)
 	if err != nil {
 		return nil, renderFault(err)

@@ -218,7 +218,7 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 // contents asks the API server for the MachineConfigs that a pool joins: the cache has them without
 // their content.
 func (r *Reconciler) contents(ctx context.Context, pool *mcfgv1.MachineConfigPool, stream string) ([]*mcfgv1.MachineConfig, error) {
-	all, err := selected.Configs(ctx, r.reader, pool)
+	all, err := selected.Configs(ctx, r.reader, pool, machineconfigs.IsRendered)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (r *Reconciler) contents(ctx context.Context, pool *mcfgv1.MachineConfigPoo
 		err = r.options.Check(pool.Name, configs)
 	}
 	if err != nil {
-		return nil, renderFault(err)
+		return configs, renderFault(err)
 	}
 	return configs, nil
 }

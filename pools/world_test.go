@@ -112,12 +112,10 @@ func (w *world) list(ctx context.Context, c client.WithWatch, l client.ObjectLis
 		if err := c.List(ctx, l, opts...); err != nil {
 			return err
 		}
-		if configs, ok := l.(*mcfgv1.MachineConfigList); ok {
+		if configs, ok := l.(*mcfgv1.MachineConfigList); ok && slices.Contains(opts, client.ListOption(client.UnsafeDisableDeepCopy)) {
 			configs.Items = slices.DeleteFunc(configs.Items, func(mc mcfgv1.MachineConfig) bool { return w.hidden[mc.Name] })
 			for i := range configs.Items {
-				if slices.Contains(opts, client.ListOption(client.UnsafeDisableDeepCopy)) {
-					machineconfigs.Trim(&configs.Items[i])
-				}
+				machineconfigs.Trim(&configs.Items[i])
 			}
 		}
 		return nil

@@ -27,6 +27,7 @@ import (
 	"github.com/layerwright/layerwright/internal/selected"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/trials/experiment"
 	"github.com/layerwright/layerwright/trials/trial"
@@ -264,7 +265,7 @@ func (r *Reconciler) trialObjects(ctx context.Context, pool *mcfgv1.MachineConfi
 		return objects, fmt.Errorf("reading OSImageStream %q: %w", mcfgv1.OSImageStreamName, err)
 	}
 	var err error
-	objects.Configs, err = selected.Configs(ctx, r.options.Reader, pool)
+	objects.Configs, err = selected.Configs(ctx, r.options.Reader, pool, machineconfigs.IsRendered)
 	return objects, err
 }
 

@@ -176,10 +176,9 @@ func (s *scope) gather(ctx context.Context) error {
 	if s.record, err = plan.RecordOf(s.build); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
 	}
-	if s.record == nil {
+	if s.record == nil || !objects.IsNamedByKey(s.build, s.record.Keys.Build) {
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, errors.New(
-			"this build was not requested by Layerwright, or the CustomResourceDefinition of MachineOSBuilds is of an earlier version: spec.decision is missing; "+
-				"apply the CustomResourceDefinitions of this version and delete the build, or wait until the next build supersedes it"))
+			"this build was not requested by Layerwright: spec.decision is missing or is that of a build of another name; delete the build, or wait until the next build supersedes it"))
 	}
 	return nil
 }

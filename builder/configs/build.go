@@ -2,7 +2,9 @@ package configs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,12 +16,16 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
 // maxRecord bounds what a build records of its inputs, in bytes of JSON: the cache has some builds
-// for each pool.
-const maxRecord = 64 << 10
+// for each pool. It has room for fewer items than the API takes (4096).
+const maxRecord = 128 << 10
+
+// crdCheck is when to look again whether the CustomResourceDefinition has been replaced.
+const crdCheck = time.Minute
 
 // ensureBuild makes the build that the decision asks for. Its name has the build key in it, so a
 // second one is the same one.
@@ -45,6 +51,11 @@ func (r *Reconciler) ensureBuild(ctx context.Context, s *scope) error {
 	}
 	if err != nil {
 		return fmt.Errorf("creating MachineOSBuild %q: %w", build.Name, err)
+	}
+	if build.Spec.Decision == nil { // the API server has left it out
+		err := r.options.Client.Delete(ctx, build, client.Preconditions{UID: &build.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return errors.Join(client.IgnoreNotFound(err), fault.NewWaiting(mcfgv1.ReasonWaiting, crdCheck, errors.New(
+			"the CustomResourceDefinition of MachineOSBuilds is of an earlier version and has no spec.decision; apply the CustomResourceDefinitions of this version")))
 	}
 	s.build = build
 	ctrl.LoggerFrom(ctx).Info("Asked for a build", "build", build.Name, "action", s.decision.Action, "cause", s.decision.Cause)

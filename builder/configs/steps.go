@@ -154,13 +154,11 @@ func (r *Reconciler) interrupt(ctx context.Context, s *scope) error {
 
 // remove deletes builds that make room for another one of their name.
 func (r *Reconciler) remove(ctx context.Context, s *scope) error {
-	if s.decision.Retries {
-		note := func(c *mcfgv1.MachineOSConfig) { objects.NoteRetry(c, s.decision.Build) }
-		if err := status.ChangeMetadata(ctx, r.options.Client, s.config, note); err != nil {
-			return err
-		}
+	if err := r.deleteBuilds(ctx, s, s.decision.Remove, s.decision.Message); err != nil || !s.decision.Retries {
+		return err
 	}
-	return r.deleteBuilds(ctx, s, s.decision.Remove, s.decision.Message)
+	// Counted once it is under way: one that could not begin is not one more.
+	return status.ChangeMetadata(ctx, r.options.Client, s.config, func(c *mcfgv1.MachineOSConfig) { objects.NoteRetry(c, s.decision.Build) })
 }
 
 func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string, why string) error {

@@ -1,11 +1,24 @@
 package objects
 
 import (
+	"slices"
+
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/images/provenance"
+	"github.com/layerwright/layerwright/internal/names"
 )
+
+// IsNamedByKey reports whether a build has the name of the build with its key, in any repository:
+// the name is what says which image is wanted, and who may create builds may write any key into
+// them.
+func IsNamedByKey(build *mcfgv1.MachineOSBuild, key string) bool {
+	target, err := maker.TargetOf(build.Spec.RenderedImagePushSpec)
+	config := build.Spec.MachineOSConfig.Name
+	return err == nil && slices.Contains(
+		[]string{names.MachineOSBuild(config, key), names.MachineOSBuild(config, names.InRepository(key, target.Repository))}, build.Name)
+}
 
 // OrderOf is what a build was asked to make, as far as the objects say it.
 func OrderOf(config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild) (*maker.Order, error) {

@@ -32,7 +32,8 @@ const (
 	Full Level = iota
 	// WithoutText has a hash in place of each Containerfile: which lines differ is not told.
 	WithoutText
-	// WithoutItems has one hash for all of the configuration: which file differs is not told.
+	// WithoutItems has one hash for all of the configuration, and one for what RUN lines see: which
+	// file differs is not told.
 	WithoutItems
 	coarsest = WithoutItems
 )
@@ -53,11 +54,19 @@ func (r *Record) at(level Level) Inputs {
 		}
 	}
 	if r.Level < WithoutItems && level >= WithoutItems && len(out.Config) > 0 {
-		k := newKey("record.v1")
-		k.items(out.Config)
-		out.Config = []Item{{Name: "configuration", Hash: k.sum()[:recordedHash]}}
+		out.Config = together("configuration", out.Config)
+	}
+	if r.Level < WithoutItems && level >= WithoutItems && len(out.BuildInputs) > 0 {
+		out.BuildInputs = together("build inputs", out.BuildInputs)
 	}
 	return out
+}
+
+// together is one item in place of many.
+func together(name string, items []Item) []Item {
+	k := newKey("record.v1")
+	k.items(items)
+	return []Item{{Name: name, Hash: k.sum()[:recordedHash]}}
 }
 
 func hashOf(text string) string {

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -81,6 +82,17 @@ func TestRecordIsSmall(t *testing.T) {
 	in := many(1000, strings.Repeat("RUN dnf install something\n", 100))
 	assert.Equal(t, plan.Full, recorded(t, in, 64<<10).Level)
 	assert.Equal(t, plan.WithoutItems, recorded(t, in, 32<<10).Level)
+
+	for i := range 5000 { // more than the API takes
+		in.BuildInputs = append(in.BuildInputs, plan.Item{Name: fmt.Sprint("build input ", i), Hash: "abcd"})
+	}
+	after := *in
+	after.BuildInputs = append(slices.Clone(in.BuildInputs), plan.Item{Name: "one more", Hash: "abcd"})
+	r := recorded(t, in, 128<<10)
+	assert.Len(t, r.Inputs.BuildInputs, 1)
+	changes := r.Changes(after.Record())
+	require.Len(t, changes, 1)
+	assert.Equal(t, "build inputs changed", changes[0].String())
 }
 
 // oldRecord is what an earlier version of Layerwright wrote into an annotation.

@@ -241,7 +241,8 @@ func ReportsOf(pod *corev1.Pod) []backend.Report {
 	return reports
 }
 
-// Statuses are those of the steps, in their order. Sidecars, which others put into pods, are none.
+// Statuses are those of the steps, in their order. Sidecars (init containers that are always
+// restarted), which others put into pods, are none.
 func Statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.DeleteFunc(allStatuses(pod), func(s corev1.ContainerStatus) bool {
 		return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {

@@ -43,7 +43,7 @@ func Walls() []Wall {
 				"builder/engine":          11, // its four steps use all the rooms below it
 				"builder/made":            12, // joins the image that was made with those who attest and sign it
 				"builder/maker":           21, // makes an image of everything that one is made of
-				"builder/objects":         11, // reads and writes what reconcilers of builds share
+				"builder/objects":         12, // reads and writes what reconcilers of builds share
 				"builder/preflight":       12, // checks all that a build takes, each by those who know it
 				"builder/retention":       13, // asks images, objects and registry what may go
 				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
@@ -54,7 +54,7 @@ func Walls() []Wall {
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
-				"trials":                  17, // says in one status what rendering, experiment and retention found
+				"trials":                  18, // says in one status what rendering, experiment and retention found
 				"trials/experiment":       16, // does in one reconcile what preflight, maker and backends do
 			},
 		},

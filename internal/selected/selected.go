@@ -16,6 +16,9 @@ import (
 // FieldRole is the index of MachineConfigs by their role, which is what pools select them by.
 const FieldRole = "role"
 
+// page is how many MachineConfigs are in memory at once that no one wants.
+const page = 100
+
 // RoleOf is the value of FieldRole.
 func RoleOf(mc client.Object) []string {
 	if role, has := mc.GetLabels()[mcfgv1.LabelRole]; has {
@@ -24,32 +27,59 @@ func RoleOf(mc client.Object) []string {
 	return nil
 }
 
-// Configs are the MachineConfigs that the labels of a pool's machineConfigSelector match, rendered
-// ones among them: machineconfigs.Select takes those that count. A selector that can't be read
-// matches none, which Select says too.
-func Configs(ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfigPool, options ...client.ListOption) ([]*mcfgv1.MachineConfig, error) {
-	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
-	if err != nil || selector.Empty() {
-		return nil, nil //nolint:nilerr // Select says so
+// Configs asks the API server for the MachineConfigs that the labels of a pool's
+// machineConfigSelector match, with their content, without those to drop: one that says which roles
+// it does not select matches all rendered ones. A selector that can't be read matches none, which
+// machineconfigs.Select says too.
+func Configs(
+	ctx context.Context, live client.Reader, pool *mcfgv1.MachineConfigPool, drop func(*mcfgv1.MachineConfig) bool,
+) ([]*mcfgv1.MachineConfig, error) {
+	selector := selectorOf(pool)
+	if selector == nil {
+		return nil, nil
 	}
-	return list(ctx, from, append(options, client.MatchingLabelsSelector{Selector: selector}))
+	var all []*mcfgv1.MachineConfig
+	for token := ""; ; {
+		found, next, err := list(ctx, live, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(token))
+		if err != nil {
+			return nil, err
+		}
+		for _, mc := range found {
+			if !drop(mc) {
+				kept := *mc // not the whole page
+				all = append(all, &kept)
+			}
+		}
+		if next == "" {
+			return all, nil
+		}
+		token = next
+	}
 }
 
-// Indexed are the same, from a cache that has FieldRole: looking through all MachineConfigs of a
-// large cluster for each pool would take longer than all else. They are shared, and only read.
-func Indexed(ctx context.Context, cache client.Reader, pool *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig, error) {
-	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
-	if err != nil || selector.Empty() {
-		return nil, nil //nolint:nilerr // Select says so
+// Cached are the same from the cache, without their content, and with rendered ones. They are
+// shared, and only read.
+func Cached(ctx context.Context, cache client.Reader, pool *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig, error) {
+	selector := selectorOf(pool)
+	if selector == nil {
+		return nil, nil
 	}
-	matching := []client.ListOption{client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy}
+	found, _, err := list(ctx, cache, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy)
+	return found, err
+}
+
+// Indexed are those of Cached, from a cache that has FieldRole: looking through all MachineConfigs
+// of a large cluster for each pool would take longer than all else.
+func Indexed(ctx context.Context, cache client.Reader, pool *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig, error) {
+	selector := selectorOf(pool)
 	roles := rolesIn(selector)
 	if roles == nil {
-		return list(ctx, cache, matching)
+		return Cached(ctx, cache, pool)
 	}
 	var all []*mcfgv1.MachineConfig
 	for _, role := range roles {
-		found, err := list(ctx, cache, append(matching, client.MatchingFields{FieldRole: role}))
+		found, _, err := list(ctx, cache,
+			client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy, client.MatchingFields{FieldRole: role})
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +88,24 @@ func Indexed(ctx context.Context, cache client.Reader, pool *mcfgv1.MachineConfi
 	return all, nil
 }
 
+// selectorOf is nil where a pool selects nothing. To the API server such a selector would be one of
+// everything.
+func selectorOf(pool *mcfgv1.MachineConfigPool) labels.Selector { //nolint:ireturn // apimachinery has no other type
+	if pool.Spec.MachineConfigSelector == nil {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
+	if err != nil || selector.Empty() {
+		return nil
+	}
+	return selector
+}
+
 // rolesIn are the only roles that a selector matches; nil where it does not say.
 func rolesIn(selector labels.Selector) []string {
+	if selector == nil {
+		return nil
+	}
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {
 		switch r.Operator() { //nolint:exhaustive // the others name no values that are matched
@@ -83,14 +129,14 @@ func Version(configs []*mcfgv1.MachineConfig) string {
 	return string(hash.Sum(nil))
 }
 
-func list(ctx context.Context, from client.Reader, options []client.ListOption) ([]*mcfgv1.MachineConfig, error) {
+func list(ctx context.Context, from client.Reader, options ...client.ListOption) (all []*mcfgv1.MachineConfig, next string, err error) {
 	var found mcfgv1.MachineConfigList
 	if err := from.List(ctx, &found, options...); err != nil {
-		return nil, fmt.Errorf("listing MachineConfigs: %w", err)
+		return nil, "", fmt.Errorf("listing MachineConfigs: %w", err)
 	}
-	all := make([]*mcfgv1.MachineConfig, len(found.Items))
+	all = make([]*mcfgv1.MachineConfig, len(found.Items))
 	for i := range found.Items {
 		all[i] = &found.Items[i]
 	}
-	return all, nil
+	return all, found.Continue, nil
 }

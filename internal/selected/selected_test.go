@@ -1,7 +1,9 @@
 package selected_test
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/apitest"
@@ -46,11 +49,13 @@ func TestConfigsOfAPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := &mcfgv1.MachineConfigPool{Spec: mcfgv1.MachineConfigPoolSpec{MachineConfigSelector: c.selector}}
-			live, err := selected.Configs(t.Context(), world, pool)
+			live, err := selected.Configs(t.Context(), world, pool, func(*mcfgv1.MachineConfig) bool { return false })
 			require.NoError(t, err)
-			cached, err := selected.Indexed(t.Context(), world, pool)
+			cached, err := selected.Cached(t.Context(), world, pool)
 			require.NoError(t, err)
-			for _, found := range [][]*mcfgv1.MachineConfig{live, cached} {
+			indexed, err := selected.Indexed(t.Context(), world, pool)
+			require.NoError(t, err)
+			for _, found := range [][]*mcfgv1.MachineConfig{live, cached, indexed} {
 				var names []string
 				for _, mc := range found {
 					names = append(names, mc.Name)
@@ -60,6 +65,43 @@ func TestConfigsOfAPool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPages has an API server that gives one MachineConfig at a time.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	all := []string{"a", "rendered-b", "c"}
+	var selectors []string
+	live := interceptor.NewClient(fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).Build(), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, options ...client.ListOption) error {
+			asked := (&client.ListOptions{}).ApplyOptions(options)
+			selectors = append(selectors, asked.AsListOptions().LabelSelector)
+			at := 0
+			if asked.Continue != "" {
+				at = slices.Index(all, asked.Continue)
+			}
+			out, isConfigs := l.(*mcfgv1.MachineConfigList)
+			require.True(t, isConfigs)
+			out.Items = []mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: all[at]}}}
+			if at+1 < len(all) {
+				out.Continue = all[at+1]
+			}
+			return nil
+		},
+	})
+	pool := &mcfgv1.MachineConfigPool{}
+	isRendered := func(mc *mcfgv1.MachineConfig) bool { return strings.HasPrefix(mc.Name, "rendered-") }
+	found, err := selected.Configs(t.Context(), live, pool, isRendered)
+	require.NoError(t, err)
+	assert.Empty(t, found)
+	assert.Empty(t, selectors, "a pool that selects nothing asks for nothing, and not for all there are")
+
+	pool.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	found, err = selected.Configs(t.Context(), live, pool, isRendered)
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	assert.Equal(t, []string{"a", "c"}, []string{found[0].Name, found[1].Name})
+	assert.Equal(t, []string{"a=b", "a=b", "a=b"}, selectors)
 }
 
 func TestVersion(t *testing.T) {

@@ -5,7 +5,8 @@
 // conditions in one deferred function (Set, Rules.Conclude, SetBuild: pure functions of conditions
 // and a given time) and ends with Patcher.Finish, which writes what changed in the status, moves
 // observedGeneration and turns the class of the error into the end of the reconcile. Nothing here
-// touches metadata or spec: a finalizer is a step of the reconciler's own.
+// touches spec. Labels, annotations and finalizers are changed by a step of the reconciler's own,
+// with ChangeMetadata or Acknowledge.
 //
 // Ready, Reconciling and Stalled follow kstatus (sigs.k8s.io/cli-utils): Reconciling and Stalled
 // are there only while they are True. They are written together, from one State, so that they can't

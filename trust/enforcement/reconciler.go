@@ -215,7 +215,11 @@ type configured struct {
 // configured reads the pool's MachineConfigs, if they have changed: the cache has them without
 // their content.
 func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigPool) (*configured, error) {
-	configs, ours, err := configsOf(ctx, r.client, pool, client.UnsafeDisableDeepCopy)
+	all, err := selected.Cached(ctx, r.client, pool)
+	if err != nil {
+		return nil, err
+	}
+	configs, ours, err := configsOf(ctx, r.client, pool, all)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +227,10 @@ func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigP
 	if known, has := r.known.Get(pool.UID); has && known.(*configured).version == version { //nolint:forcetypeassert // nothing else is in there
 		return known.(*configured), nil //nolint:forcetypeassert // as above
 	}
-	if configs, ours, err = configsOf(ctx, r.reader, pool); err != nil {
+	if all, err = selected.Configs(ctx, r.reader, pool, machineconfigs.IsRendered); err != nil {
+		return nil, err
+	}
+	if configs, ours, err = configsOf(ctx, r.reader, pool, all); err != nil {
 		return nil, err
 	}
 	there, err := signaturepolicy.Read(pool.Name, configs)
@@ -236,15 +243,11 @@ func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigP
 	return out, nil
 }
 
-// configsOf are the MachineConfigs that a pool joins, and the one of our name; nil where there is
-// none.
+// configsOf are the MachineConfigs that a pool joins of those that it selects, and the one of our
+// name; nil where there is none.
 func configsOf(
-	ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfigPool, options ...client.ListOption,
+	ctx context.Context, from client.Reader, pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfig,
 ) (configs []*mcfgv1.MachineConfig, ours *mcfgv1.MachineConfig, err error) {
-	all, err := selected.Configs(ctx, from, pool, options...)
-	if err != nil {
-		return nil, nil, err
-	}
 	if configs, err = machineconfigs.Select(pool, streams.Recorded(pool), all); err != nil {
 		return nil, nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}

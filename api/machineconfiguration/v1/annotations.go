@@ -60,11 +60,12 @@ const (
 	AnnotationImageDeletion = "machineconfiguration.openshift.io/image-deletion"
 )
 
-// Annotations of a MachineOSBuild that the build controller writes and reads.
+// Annotations that the build controller writes and reads, on a MachineOSBuild if nothing else is
+// said.
 const (
 	// AnnotationFailedAttempts is how many attempts of a build failed for a reason that may pass.
 	// The build controller counts them where spec.buildRetryLimit of the MachineOSConfig limits
-	// them.
+	// them, and where content was pushed and its digest was lost.
 	AnnotationFailedAttempts = "machineconfiguration.openshift.io/failed-attempts"
 	// AnnotationBuildRetries is on a MachineOSConfig: the name of the build that failed and was
 	// made again without anybody asking, and how often in a row. The build controller writes it,

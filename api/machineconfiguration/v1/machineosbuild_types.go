@@ -58,7 +58,8 @@ type MachineOSBuildSpec struct {
 	RenderedImagePushSpec ImageTagFormat `json:"renderedImagePushSpec"`
 
 	// decision is what Layerwright decided to make, and of what. The build makes exactly that.
-	// Layerwright leaves a build alone that has none, since someone else requested it.
+	// Layerwright leaves a build alone that has none, since someone else requested it. Builds of
+	// earlier versions say it in annotations.
 	// +optional
 	Decision *BuildDecision `json:"decision,omitempty"`
 }

@@ -86,7 +86,8 @@ type Meaning struct {
 	Problem, fix string
 }
 
-// Here alone what a registry says gets its class. What is not listed may pass by itself.
+// What a registry says to this module's clients gets its class here. Base images and build steps
+// have tables of their own, by the same Kind. What is not listed may pass by itself.
 var (
 	reading = map[Kind]Meaning{
 		NotFound:    final(mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it again"),

@@ -20,7 +20,8 @@ type MachineOSBuildSpecApplyConfiguration struct {
 	// with the tag of this build. At most 447 characters.
 	RenderedImagePushSpec *apimachineconfigurationv1.ImageTagFormat `json:"renderedImagePushSpec,omitempty"`
 	// decision is what Layerwright decided to make, and of what. The build makes exactly that.
-	// Layerwright leaves a build alone that has none, since someone else requested it.
+	// Layerwright leaves a build alone that has none, since someone else requested it. Builds of
+	// earlier versions say it in annotations.
 	Decision *BuildDecisionApplyConfiguration `json:"decision,omitempty"`
 }
 
