@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,6 +38,10 @@ func Configs(
 	selector := selectorOf(pool)
 	if selector == nil {
 		return nil, nil
+	}
+	if rolesIn(selector) != nil { // no rendered one has a role, and the API server reads pages from etcd
+		found, _, err := list(ctx, live, client.MatchingLabelsSelector{Selector: selector})
+		return slices.DeleteFunc(found, drop), err
 	}
 	var all []*mcfgv1.MachineConfig
 	for token := ""; ; {
