@@ -25,6 +25,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -454,8 +455,8 @@ func TestOneFailedArchitectureEndsTheOthers(t *testing.T) {
 	b := w.backend()
 	require.NoError(t, b.Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)))
 	jobs := []string{"build-" + buildName + "-amd64", "build-" + buildName + "-arm64"}
-	w.podFor(jobs[0], runs(backend.Build))
-	w.podFor(jobs[1], ends(backend.Build, 42, "Error", ""))
+	w.podFor(jobs[0], buildertest.Runs(backend.Build))
+	w.podFor(jobs[1], buildertest.Ends(backend.Build, 42, "Error", ""))
 	for range 2 {
 		state, err := b.Observe(t.Context(), key)
 		require.NoError(t, err)
@@ -562,7 +563,7 @@ func TestALogThatCannotBeReadHidesOnlyProgress(t *testing.T) {
 		w := newWorld(t)
 		b := w.backend(func(o *Options) { o.Logs = log })
 		require.NoError(t, b.Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
-		w.podFor("build-"+buildName, ends(backend.Fetch, 0, "", ""), runs(backend.Build))
+		w.podFor("build-"+buildName, buildertest.Ends(backend.Fetch, 0, "", ""), buildertest.Runs(backend.Build))
 		state, err := b.Observe(t.Context(), key)
 		require.NoError(t, err)
 		assert.Equal(t, want, state.Message)

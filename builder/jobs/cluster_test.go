@@ -19,6 +19,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -159,7 +160,7 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		c := newCluster(t)
 		c.spec.Retries = 3
 		c.ensure()
-		c.kubelet(ends(backend.Build, 42, "Error", ""))
+		c.kubelet(buildertest.Ends(backend.Build, 42, "Error", ""))
 		state := c.until(hasEnded)
 		assert.Equal(t, fault.Terminal, state.Failure.Class)
 		c.eventually(func(collect *assert.CollectT) {
@@ -178,10 +179,10 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		c := newCluster(t)
 		c.spec.Retries = 1
 		c.ensure()
-		c.kubelet(ends(backend.Fetch, 43, "Error", ""))
+		c.kubelet(buildertest.Ends(backend.Fetch, 43, "Error", ""))
 		state := c.until(func(s backend.State) bool { return s.Failure != nil && s.Message == "attempt 2 of 2 follows" })
 		assert.Equal(t, backend.Running, state.Phase)
-		c.kubelet(ends(backend.Fetch, 43, "Error", ""))
+		c.kubelet(buildertest.Ends(backend.Fetch, 43, "Error", ""))
 		assert.Equal(t, &backend.Failure{
 			Class: fault.Transient, Reason: mcfgv1.ReasonRetryLimitReached, Message: "2 attempts failed; the last: step fetch ended with exit code 43 and no report",
 		}, c.until(hasEnded).Failure)
@@ -190,14 +191,14 @@ func TestTheJobControllerKeepsThePolicy(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t)
 		c.ensure()
-		c.kubelet(fails("", ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))
+		c.kubelet(buildertest.Fails("", ""), buildertest.Disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))
 		assert.Contains(t, c.until(hasEnded).Failure.Message, "Taint manager: deleting due to NoExecute taint (DeletionByTaintManager)")
 	})
 	t.Run("success", func(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t)
 		c.ensure()
-		c.kubelet(ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest})), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+		c.kubelet(buildertest.Ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest})), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 		state := c.until(hasEnded)
 		assert.Equal(t, digest, state.Image)
 		require.NoError(t, c.Remove(t.Context(), c.spec.Key))
@@ -332,7 +333,7 @@ func TestADeadNode(t *testing.T) {
 	pod := c.pods()[0]
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node.Name}}
 	require.NoError(t, c.SubResource("binding").Create(t.Context(), &pod, binding))
-	c.kubelet(runs(backend.Fetch))
+	c.kubelet(buildertest.Runs(backend.Fetch))
 	c.until(func(s backend.State) bool { return s.Message == "step fetch" })
 
 	require.NoError(t, c.Delete(t.Context(), &pod))

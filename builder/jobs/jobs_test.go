@@ -24,7 +24,7 @@ const (
 var (
 	key = backend.Key{Build: buildName, UID: "uid-1"}
 	// t0 is when the Job was made.
-	t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	t0 = buildertest.Start
 )
 
 func testOptions() *Options {

@@ -12,6 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -51,15 +52,15 @@ func TestWhichPodsAreLost(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		"one that runs": {[]func(*corev1.Pod){runs(backend.Build)}, false, 0, false},
-		"on a silent node, and no one has ended it":    {[]func(*corev1.Pod){runs(backend.Build)}, true, time.Hour, false},
-		"on a silent node, in its last seconds":        {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 29 * time.Second, false},
-		"on a silent node, after them":                 {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 30 * time.Second, true},
-		"on a node that is a little late":              {[]func(*corev1.Pod){runs(backend.Build), deleted(t0)}, false, lost, false},
-		"on a node that answers, and can't end it":     {[]func(*corev1.Pod){runs(backend.Build), deleted(t0)}, false, lost + 1, true},
-		"on a silent node, and it had ended":           {[]func(*corev1.Pod){ends(backend.Build, 1, "Error", ""), deleted(t0)}, true, time.Hour, false},
-		"that was never on a node":                     {[]func(*corev1.Pod){unschedulable(""), deleted(t0)}, true, time.Hour, false},
-		"on a silent node, and it was given up before": {[]func(*corev1.Pod){runs(backend.Build), deleted(t0), fails(pods.ReasonNodeLost, "")}, true, time.Hour, false},
+		"one that runs": {[]func(*corev1.Pod){buildertest.Runs(backend.Build)}, false, 0, false},
+		"on a silent node, and no one has ended it":    {[]func(*corev1.Pod){buildertest.Runs(backend.Build)}, true, time.Hour, false},
+		"on a silent node, in its last seconds":        {[]func(*corev1.Pod){buildertest.Runs(backend.Build), buildertest.Deleted(t0.Add(30 * time.Second))}, true, 29 * time.Second, false},
+		"on a silent node, after them":                 {[]func(*corev1.Pod){buildertest.Runs(backend.Build), buildertest.Deleted(t0.Add(30 * time.Second))}, true, 30 * time.Second, true},
+		"on a node that is a little late":              {[]func(*corev1.Pod){buildertest.Runs(backend.Build), buildertest.Deleted(t0)}, false, lost, false},
+		"on a node that answers, and can't end it":     {[]func(*corev1.Pod){buildertest.Runs(backend.Build), buildertest.Deleted(t0)}, false, lost + 1, true},
+		"on a silent node, and it had ended":           {[]func(*corev1.Pod){buildertest.Ends(backend.Build, 1, "Error", ""), buildertest.Deleted(t0)}, true, time.Hour, false},
+		"that was never on a node":                     {[]func(*corev1.Pod){unschedulable(""), buildertest.Deleted(t0)}, true, time.Hour, false},
+		"on a silent node, and it was given up before": {[]func(*corev1.Pod){buildertest.Runs(backend.Build), buildertest.Deleted(t0), buildertest.Fails(pods.ReasonNodeLost, "")}, true, time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +81,7 @@ func TestAPodOnASilentNodeIsGivenUp(t *testing.T) {
 	w := newWorld(t, &node)
 	b := w.backend()
 	require.NoError(t, b.Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
-	pod := w.podFor("build-"+buildName, runs(backend.Build), func(p *corev1.Pod) { p.Finalizers = []string{"batch.kubernetes.io/job-tracking"} })
+	pod := w.podFor("build-"+buildName, buildertest.Runs(backend.Build), func(p *corev1.Pod) { p.Finalizers = []string{"batch.kubernetes.io/job-tracking"} })
 	require.NoError(t, w.Delete(t.Context(), pod))
 	state, err := b.Observe(t.Context(), key)
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -79,48 +80,14 @@ func (s *scene) podOf(job int, changes ...func(*corev1.Pod)) *scene {
 	}
 	pod.UID, pod.Spec.NodeName = types.UID(pod.Name), "node-1"
 	for _, name := range []string{"fetch", "build"} {
-		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: name, Image: image, State: waitingFor("PodInitializing", "")})
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: name, Image: image, State: buildertest.WaitingFor("PodInitializing", "")})
 	}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "push", Image: image, State: waitingFor("PodInitializing", "")}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "push", Image: image, State: buildertest.WaitingFor("PodInitializing", "")}}
 	for _, change := range changes {
 		change(&pod)
 	}
 	s.Pods = append(s.Pods, pod)
 	return s
-}
-
-func waitingFor(reason, message string) corev1.ContainerState {
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
-}
-
-func statusOf(p *corev1.Pod, step backend.Step) *corev1.ContainerStatus {
-	switch step {
-	case backend.Fetch:
-		return &p.Status.InitContainerStatuses[0]
-	case backend.Build:
-		return &p.Status.InitContainerStatuses[1]
-	default:
-		return &p.Status.ContainerStatuses[0]
-	}
-}
-
-func runs(step backend.Step) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Status.Phase = corev1.PodRunning
-		statusOf(p, step).State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0.Add(10 * time.Second))}}
-	}
-}
-
-// ends is how the kubelet writes down that a step has ended.
-func ends(step backend.Step, code int32, reason, message string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		statusOf(p, step).State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: code, Reason: reason, Message: message, StartedAt: metav1.NewTime(t0.Add(10 * time.Second)), FinishedAt: metav1.NewTime(t0.Add(time.Minute)),
-		}}
-		if code != 0 {
-			p.Status.Phase = corev1.PodFailed
-		}
-	}
 }
 
 func report(t *testing.T, r *backend.Report) string {
@@ -131,24 +98,7 @@ func report(t *testing.T, r *backend.Report) string {
 }
 
 func (s *scene) reports(step backend.Step, code int32, f *backend.StepFailure) func(*corev1.Pod) {
-	return ends(step, code, "Error", report(s.t, &backend.Report{Step: step, Failure: f}))
-}
-
-// fails is a pod as it is when the cluster has given up on it.
-func fails(reason, message string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, reason, message
-	}
-}
-
-func disrupted(reason, message string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message})
-	}
-}
-
-func deleted(at time.Time) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(at)) }
+	return buildertest.Ends(step, code, "Error", report(s.t, &backend.Report{Step: step, Failure: f}))
 }
 
 // silence is a node that does not answer.
@@ -180,7 +130,7 @@ func TestEveryEnd(t *testing.T) {
 		Output: []string{"Last metadata expiration check: 0:00:01 ago.", "No match for argument: foo"},
 	}
 	slow := &backend.StepFailure{Class: fault.Transient, Reason: "RegistryUnavailable", Message: `pulling "quay.io/x/y": the registry answers 503`}
-	oom := ends(backend.Build, 137, "OOMKilled", "")
+	oom := buildertest.Ends(backend.Build, 137, "OOMKilled", "")
 	for name, test := range map[string]struct {
 		scene   func(*scene) *scene
 		class   fault.Class
@@ -225,7 +175,7 @@ func TestEveryEnd(t *testing.T) {
 		},
 		"an attempt took too long": {
 			func(s *scene) *scene {
-				return s.failed(4).pod(ends(backend.Build, 137, "Error", ""), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
+				return s.failed(4).pod(buildertest.Ends(backend.Build, 137, "Error", ""), buildertest.Fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
 			},
 			fault.Transient, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
 		},
@@ -253,7 +203,7 @@ func TestEveryEnd(t *testing.T) {
 		},
 		lost: {
 			func(s *scene) *scene {
-				return s.pod(ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
+				return s.pod(buildertest.Ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
 			},
 			fault.Transient, mcfgv1.ReasonRetryLimitReached,
 			"the image was pushed, but its digest is unknown: the pod was deleted before its report was read, or left no report",
@@ -273,10 +223,10 @@ func TestEveryEnd(t *testing.T) {
 
 func TestSuccessIsKnownFromThePod(t *testing.T) {
 	s := newScene(t)
-	s.pod(ends(backend.Build, 137, "OOMKilled", "")).at(time.Minute).pod(
-		ends(backend.Fetch, 0, "Completed", report(t, &backend.Report{Step: backend.Fetch, Bytes: 60e6, Layers: 3})),
-		ends(backend.Build, 0, "Completed", report(t, &backend.Report{Step: backend.Build, Layers: 2, Notes: []string{"chroot"}})),
-		ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest, Bytes: 2e6})),
+	s.pod(buildertest.Ends(backend.Build, 137, "OOMKilled", "")).at(time.Minute).pod(
+		buildertest.Ends(backend.Fetch, 0, "Completed", report(t, &backend.Report{Step: backend.Fetch, Bytes: 60e6, Layers: 3})),
+		buildertest.Ends(backend.Build, 0, "Completed", report(t, &backend.Report{Step: backend.Build, Layers: 2, Notes: []string{"chroot"}})),
+		buildertest.Ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest, Bytes: 2e6})),
 	)
 	state := observe(&s.facts)
 	assert.Equal(t, backend.Succeeded, state.Phase, "the Job follows")
@@ -321,7 +271,7 @@ func TestPulledImagesAreReportedByFetch(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t).pod(ends(backend.Fetch, 0, "Completed", tt.fetch), ends(backend.Build, 0, "Completed", tt.build), ends(backend.Push, 0, "Completed", tt.push))
+			s := newScene(t).pod(buildertest.Ends(backend.Fetch, 0, "Completed", tt.fetch), buildertest.Ends(backend.Build, 0, "Completed", tt.build), buildertest.Ends(backend.Push, 0, "Completed", tt.push))
 			state := observe(&s.facts)
 			assert.Equal(t, backend.Succeeded, state.Phase)
 			assert.Equal(t, tt.want, state.Pulled)
@@ -332,7 +282,7 @@ func TestPulledImagesAreReportedByFetch(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)
 		for i := range 2 {
-			s.podOf(i, ends(backend.Fetch, 0, "Completed", fetch), ends(backend.Push, 0, "Completed", tests["fetch alone says it"].push))
+			s.podOf(i, buildertest.Ends(backend.Fetch, 0, "Completed", fetch), buildertest.Ends(backend.Push, 0, "Completed", tests["fetch alone says it"].push))
 		}
 		state := observe(&s.facts)
 		assert.Equal(t, append(want("AMD64"), want("ARM64")...), state.Pulled)
@@ -340,7 +290,7 @@ func TestPulledImagesAreReportedByFetch(t *testing.T) {
 	})
 	t.Run("nothing before it has succeeded", func(t *testing.T) {
 		t.Parallel()
-		assert.Empty(t, observe(&newScene(t).pod(ends(backend.Fetch, 0, "Completed", fetch), runs(backend.Build)).facts).Pulled)
+		assert.Empty(t, observe(&newScene(t).pod(buildertest.Ends(backend.Fetch, 0, "Completed", fetch), buildertest.Runs(backend.Build)).facts).Pulled)
 	})
 }
 
@@ -357,17 +307,17 @@ func TestUnfinishedJobs(t *testing.T) {
 		"pushed already": {func(s *scene) *scene { return s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) }, backend.Running, "", "the image has been pushed", true},
 		"the second attempt": {
 			func(s *scene) *scene {
-				return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).at(time.Minute).pod(runs(backend.Fetch))
+				return s.failed(1).pod(buildertest.Ends(backend.Build, 137, "Error", "")).at(time.Minute).pod(buildertest.Runs(backend.Fetch))
 			},
 			backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
 		},
 		"between attempts": {
-			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 137, "Error", "")) },
+			func(s *scene) *scene { return s.failed(1).pod(buildertest.Ends(backend.Build, 137, "Error", "")) },
 			backend.Running, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows", true,
 		},
 		"between attempts, and the pod is gone": {func(s *scene) *scene { return s.failed(1) }, backend.Running, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows", true},
 		"an attempt after one whose pod is gone": {
-			func(s *scene) *scene { return s.failed(1).pod(runs(backend.Fetch)) }, backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
+			func(s *scene) *scene { return s.failed(1).pod(buildertest.Runs(backend.Fetch)) }, backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -403,7 +353,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		},
 		"a quota after an attempt": {
 			func(s *scene) *scene {
-				s.failed(1).pod(ends(backend.Build, 137, "Error", ""))
+				s.failed(1).pod(buildertest.Ends(backend.Build, 137, "Error", ""))
 				s.Warnings[s.jobs[0].UID] = "exceeded quota"
 				return s
 			},
@@ -433,10 +383,10 @@ func TestABuildIsAbsent(t *testing.T) {
 	})
 	t.Run("its Job is being deleted", func(t *testing.T) {
 		s := newScene(t).job(func(j *batchv1.Job) { j.DeletionTimestamp = new(metav1.NewTime(t0)) })
-		assert.Equal(t, backend.Absent, observe(&s.pod(runs(backend.Build)).facts).Phase)
+		assert.Equal(t, backend.Absent, observe(&s.pod(buildertest.Runs(backend.Build)).facts).Phase)
 	})
 	t.Run("the Job of one architecture is gone", func(t *testing.T) {
-		s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).pod(runs(backend.Build))
+		s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).pod(buildertest.Runs(backend.Build))
 		s.jobs = s.jobs[:1]
 		assert.Equal(t, backend.Absent, observe(&s.facts).Phase)
 	})
@@ -446,7 +396,7 @@ func TestSeveralArchitectures(t *testing.T) {
 	both := []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}
 	pushed := func(t *testing.T) func(*corev1.Pod) {
 		t.Helper()
-		return ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest}))
+		return buildertest.Ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest}))
 	}
 	t.Run("all done", func(t *testing.T) {
 		s := newScene(t, both...)
@@ -461,7 +411,7 @@ func TestSeveralArchitectures(t *testing.T) {
 	})
 	t.Run("one failed, one runs", func(t *testing.T) {
 		s := newScene(t, both...)
-		s.podOf(0, runs(backend.Build)).podOf(1, s.reports(backend.Build, 42, &backend.StepFailure{Message: "line 7"}))
+		s.podOf(0, buildertest.Runs(backend.Build)).podOf(1, s.reports(backend.Build, 42, &backend.StepFailure{Message: "line 7"}))
 		state := observe(&s.facts)
 		assert.Equal(t, backend.Failed, state.Phase)
 		assert.Equal(t, &backend.Failure{Class: fault.Terminal, Reason: mcfgv1.ReasonBuildFailed, Message: "line 7", Architecture: mcfgv1.ArchitectureARM64}, state.Failure)
@@ -478,7 +428,7 @@ func TestSeveralArchitectures(t *testing.T) {
 	})
 	t.Run("one runs, one waits", func(t *testing.T) {
 		s := newScene(t, both...)
-		state := observe(&s.failed(1).podOf(0, ends(backend.Build, 137, "Error", "")).podOf(1, unschedulable("none")).facts)
+		state := observe(&s.failed(1).podOf(0, buildertest.Ends(backend.Build, 137, "Error", "")).podOf(1, unschedulable("none")).facts)
 		assert.Equal(t, backend.Running, state.Phase)
 		assert.Equal(t, fault.Waiting, state.Failure.Class, "someone has to act on that")
 		assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
@@ -486,14 +436,14 @@ func TestSeveralArchitectures(t *testing.T) {
 		assert.Equal(t, mcfgv1.ArchitecturePending, state.Architectures[1].State)
 	})
 	t.Run("one done, one runs", func(t *testing.T) {
-		state := observe(&newScene(t, both...).podOf(0, pushed(t)).podOf(1, runs(backend.Fetch)).facts)
+		state := observe(&newScene(t, both...).podOf(0, pushed(t)).podOf(1, buildertest.Runs(backend.Fetch)).facts)
 		assert.Equal(t, backend.Running, state.Phase)
 		assert.Equal(t, "arm64: step fetch", state.Message)
 	})
 }
 
 func TestPodsOfAnEarlierJobAreNotLookedAt(t *testing.T) {
-	s := newScene(t).pod(ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest})))
+	s := newScene(t).pod(buildertest.Ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest})))
 	s.jobs[0].UID = "another"
 	assert.Equal(t, backend.Pending, observe(&s.facts).Phase)
 }

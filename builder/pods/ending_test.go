@@ -11,6 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -29,7 +30,7 @@ func TestEndings(t *testing.T) {
 		return &backend.StepFailure{Reason: reason, Message: "forged"}
 	}
 	told := &backend.StepFailure{Class: fault.Transient, Reason: mcfgv1.ReasonInterrupted, Message: "it was told to end", At: "Containerfile line 7: RUN sleep 1d"}
-	killed := ends(backend.Build, 137, "Error", "")
+	killed := buildertest.Ends(backend.Build, 137, "Error", "")
 	for name, tt := range map[string]struct {
 		pod     *corev1.Pod
 		class   fault.Class
@@ -48,10 +49,10 @@ func TestEndings(t *testing.T) {
 		"the reason of another step": {newPod(reports(t, backend.Build, 42, forged(mcfgv1.ReasonPushDenied))), fault.Terminal, mcfgv1.ReasonBuildFailed, "forged"},
 		"a reason that is no reason": {newPod(reports(t, backend.Fetch, 42, forged("not one word"))), fault.Terminal, mcfgv1.ReasonBuildFailed, "forged"},
 		"an administrator's error without a report": {
-			newPod(ends(backend.Push, 42, "Error", "")), fault.Terminal, mcfgv1.ReasonBuildFailed, "step push ended with exit code 42 and no report",
+			newPod(buildertest.Ends(backend.Push, 42, "Error", "")), fault.Terminal, mcfgv1.ReasonBuildFailed, "step push ended with exit code 42 and no report",
 		},
 		"the exit code counts, not the report's class": {newPod(reports(t, backend.Build, 43, admin)), fault.Transient, mcfgv1.ReasonRetryingBuild, lines},
-		"out of memory": {newPod(ends(backend.Build, 137, "OOMKilled", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, tooLarge},
+		"out of memory": {newPod(buildertest.Ends(backend.Build, 137, "OOMKilled", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, tooLarge},
 		"out of memory in a RUN line": {
 			newPod(reports(t, backend.Build, 42, admin), func(p *corev1.Pod) { p.Status.InitContainerStatuses[1].State.Terminated.Reason = OOMKilled }),
 			fault.Terminal, mcfgv1.ReasonBuildFailed, tooLarge + "; " + lines,
@@ -74,65 +75,65 @@ func TestEndings(t *testing.T) {
 			newPod(reports(t, backend.Build, 43, told), beganAt(t0.Add(-2*time.Hour))), fault.Transient, mcfgv1.ReasonTimedOut, tooLong + at,
 		},
 		"its time was over, and it said where it was": {
-			newPod(reports(t, backend.Build, 43, told), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")),
+			newPod(reports(t, backend.Build, 43, told), buildertest.Fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")),
 			fault.Transient, mcfgv1.ReasonTimedOut, tooLong + at,
 		},
-		"its time was over":                     {newPod(killed, fails("DeadlineExceeded", "")), fault.Transient, mcfgv1.ReasonTimedOut, tooLong},
-		"its time was over before a step ended": {newPod(fails("DeadlineExceeded", "")), fault.Transient, mcfgv1.ReasonTimedOut, strings.Replace(tooLong, "step build", "the attempt", 1)},
+		"its time was over":                     {newPod(killed, buildertest.Fails("DeadlineExceeded", "")), fault.Transient, mcfgv1.ReasonTimedOut, tooLong},
+		"its time was over before a step ended": {newPod(buildertest.Fails("DeadlineExceeded", "")), fault.Transient, mcfgv1.ReasonTimedOut, strings.Replace(tooLong, "step build", "the attempt", 1)},
 		"killed by something else":              {newPod(killed), fault.Transient, mcfgv1.ReasonRetryingBuild, "step build was killed"},
-		"ended from outside":                    {newPod(ends(backend.Build, 143, "Error", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, "step build was ended by SIGTERM"},
+		"ended from outside":                    {newPod(buildertest.Ends(backend.Build, 143, "Error", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, "step build was ended by SIGTERM"},
 		"a crash without a report": {
-			newPod(ends(backend.Push, 2, "Error", `##layerwright {"step":"push","done":1}`+"\npanic: runtime error\n\ngoroutine 1 [running]:\n")),
+			newPod(buildertest.Ends(backend.Push, 2, "Error", `##layerwright {"step":"push","done":1}`+"\npanic: runtime error\n\ngoroutine 1 [running]:\n")),
 			fault.Transient, mcfgv1.ReasonRetryingBuild, "step push ended with exit code 2 and no report:\npanic: runtime error\ngoroutine 1 [running]:",
 		},
 		"a report of another step is none": {
-			newPod(ends(backend.Push, 43, "Error", `{"step":"build","failure":{"message":"lie"}}`)), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Ends(backend.Push, 43, "Error", `{"step":"build","failure":{"message":"lie"}}`)), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"step push ended with exit code 43 and no report:\n" + `{"step":"build","failure":{"message":"lie"}}`,
 		},
 		"a program that cannot be started": {
-			newPod(ends(backend.Fetch, 128, "StartError", `exec: "/usr/bin/layerwright-builder": exec format error`)), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Ends(backend.Fetch, 128, "StartError", `exec: "/usr/bin/layerwright-builder": exec format error`)), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"step fetch ended with exit code 128 (StartError):\n" + `exec: "/usr/bin/layerwright-builder": exec format error`,
 		},
 		"a node that restarted": {
-			newPod(ends(backend.Build, 137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")),
+			newPod(buildertest.Ends(backend.Build, 137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")),
 			fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 lost step build, for example by a restart",
 		},
 		"a runtime that was killed": {
-			newPod(ends(backend.Build, 255, "Unknown", "[1/2] FROM somewhere")), fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 lost step build, for example by a restart",
+			newPod(buildertest.Ends(backend.Build, 255, "Unknown", "[1/2] FROM somewhere")), fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 lost step build, for example by a restart",
 		},
 		"the disk is full": {
-			newPod(killed, fails("Evicted", `Usage of EmptyDir volume "store" exceeds the limit "40Gi". `)), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(killed, buildertest.Fails("Evicted", `Usage of EmptyDir volume "store" exceeds the limit "40Gi". `)), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			`the pod was evicted from node node-1: Usage of EmptyDir volume "store" exceeds the limit "40Gi"; ` +
 				"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
 		},
 		"evicted by a drain": {
-			newPod(ends(backend.Build, 143, "Error", ""), disrupted("EvictionByEvictionAPI", "Eviction API: evicting")), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Ends(backend.Build, 143, "Error", ""), buildertest.Disrupted("EvictionByEvictionAPI", "Eviction API: evicting")), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"the pod was ended on node node-1: Eviction API: evicting (EvictionByEvictionAPI)",
 		},
 		"the node stopped answering": {
-			newPod(runs(backend.Build), deleted(t0), fails(ReasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")),
+			newPod(buildertest.Runs(backend.Build), buildertest.Deleted(t0), buildertest.Fails(ReasonNodeLost, ""), buildertest.Disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")),
 			fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 stopped answering while the build ran there",
 		},
 		"the node was deleted": {
-			newPod(runs(backend.Build), fails("", ""), disrupted("DeletionByPodGC", "PodGC: node no longer exists")), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Runs(backend.Build), buildertest.Fails("", ""), buildertest.Disrupted("DeletionByPodGC", "PodGC: node no longer exists")), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"the pod was ended on node node-1: PodGC: node no longer exists (DeletionByPodGC)",
 		},
 		"a node that refused the pod": {
-			newPod(fails("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed")), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Fails("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed")), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"node node-1 did not run the pod: Pod was rejected: Predicate NodeAffinity failed (NodeAffinity)",
 		},
 		"a node without room for the pod": {
-			newPod(fails("OutOfmemory", "Node didn't have enough resource: memory")), fault.Transient, mcfgv1.ReasonRetryingBuild,
+			newPod(buildertest.Fails("OutOfmemory", "Node didn't have enough resource: memory")), fault.Transient, mcfgv1.ReasonRetryingBuild,
 			"node node-1 did not run the pod: Node didn't have enough resource: memory (OutOfmemory)",
 		},
-		"a node that says nothing": {newPod(fails("Weird", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 did not run the pod: no reason is given (Weird)"},
+		"a node that says nothing": {newPod(buildertest.Fails("Weird", "")), fault.Transient, mcfgv1.ReasonRetryingBuild, "node node-1 did not run the pod: no reason is given (Weird)"},
 		"what a cluster puts before the steps failed": {
-			newPod(fails("", ""), func(p *corev1.Pod) {
-				p.Status.InitContainerStatuses = append([]corev1.ContainerStatus{{Name: "vault-agent-init", State: ended(1, "Error", "no token")}}, p.Status.InitContainerStatuses...)
+			newPod(buildertest.Fails("", ""), func(p *corev1.Pod) {
+				p.Status.InitContainerStatuses = append([]corev1.ContainerStatus{{Name: "vault-agent-init", State: buildertest.Ended(1, "Error", "no token")}}, p.Status.InitContainerStatuses...)
 			}), fault.Transient, mcfgv1.ReasonRetryingBuild, "step vault-agent-init ended with exit code 1 and no report:\nno token",
 		},
 		"a sidecar was ended after the step": {
-			newPod(reports(t, backend.Build, 42, admin), sidecar(ended(143, "Error", ""))), fault.Terminal, mcfgv1.ReasonBuildFailed, lines,
+			newPod(reports(t, backend.Build, 42, admin), sidecar(buildertest.Ended(143, "Error", ""))), fault.Terminal, mcfgv1.ReasonBuildFailed, lines,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,11 +149,11 @@ func TestWhatIsNoEnding(t *testing.T) {
 	t.Parallel()
 	for name, pod := range map[string]*corev1.Pod{
 		"it is being started":                 newPod(),
-		"a step runs":                         newPod(ends(backend.Fetch, 0, "Completed", ""), runs(backend.Build)),
-		"a step failed, and the pod runs yet": newPod(ends(backend.Build, 43, "Error", ""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }),
-		"it is being deleted":                 newPod(runs(backend.Build), deleted(t0)),
-		"all steps have succeeded":            newPod(ends(backend.Push, 0, "Completed", ""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
-		"a sidecar was ended":                 newPod(ends(backend.Push, 0, "Completed", ""), sidecar(ended(143, "Error", ""))),
+		"a step runs":                         newPod(buildertest.Ends(backend.Fetch, 0, "Completed", ""), buildertest.Runs(backend.Build)),
+		"a step failed, and the pod runs yet": newPod(buildertest.Ends(backend.Build, 43, "Error", ""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }),
+		"it is being deleted":                 newPod(buildertest.Runs(backend.Build), buildertest.Deleted(t0)),
+		"all steps have succeeded":            newPod(buildertest.Ends(backend.Push, 0, "Completed", ""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+		"a sidecar was ended":                 newPod(buildertest.Ends(backend.Push, 0, "Completed", ""), sidecar(buildertest.Ended(143, "Error", ""))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,8 +164,8 @@ func TestWhatIsNoEnding(t *testing.T) {
 
 func TestEndingHasATime(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, t0.Add(time.Minute), EndingOf(newPod(ends(backend.Build, 43, "Error", ""))).At, "that of the step")
-	assert.Equal(t, t0, EndingOf(newPod(fails(ReasonNodeLost, ""), deleted(t0))).At, "that of the deletion")
+	assert.Equal(t, t0.Add(time.Minute), EndingOf(newPod(buildertest.Ends(backend.Build, 43, "Error", ""))).At, "that of the step")
+	assert.Equal(t, t0, EndingOf(newPod(buildertest.Fails(ReasonNodeLost, ""), buildertest.Deleted(t0))).At, "that of the deletion")
 }
 
 func TestLastFailureIsThatOfTheBuild(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/buildertest"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -53,13 +54,13 @@ func TestWaits(t *testing.T) {
 			"node node-1 cannot pull the builder image " + builderImage + ": no signature (SignatureValidationFailed)",
 		},
 		"the image of a sidecar": {
-			newPod(sidecar(waitingFor("ErrImagePull", "not found"))),
+			newPod(sidecar(buildertest.WaitingFor("ErrImagePull", "not found"))),
 			Facts{},
 			mcfgv1.ReasonWaiting,
 			"node node-1 cannot pull the builder image proxy:1: not found (ErrImagePull)",
 		},
 		"a container's configuration": {
-			newPod(ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`)),
+			newPod(buildertest.Ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`)),
 			Facts{},
 			mcfgv1.ReasonWaiting,
 			`node node-1 cannot start step build: secret "x" not found (CreateContainerConfigError)`,
@@ -87,7 +88,7 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	silent := Facts{Silent: map[string]bool{"node-1": true}, Now: t0}
 	far := Facts{Progress: map[types.UID]backend.Progress{"pod": {Step: backend.Build, Done: 3, Total: 7, Now: "line 5: RUN dnf install foo\nand more"}}}
-	fetched := ends(backend.Fetch, 0, "Completed", "")
+	fetched := buildertest.Ends(backend.Fetch, 0, "Completed", "")
 	for name, tt := range map[string]struct {
 		pod        *corev1.Pod
 		facts      Facts
@@ -98,31 +99,31 @@ func TestFollow(t *testing.T) {
 	}{
 		"being scheduled":     {newPod(without("")), Facts{}, false, backend.Pending, "attempt 2 of 4 is being scheduled", Settling},
 		"being started":       {newPod(), Facts{}, false, backend.Pending, "attempt 2 of 4 is being started on node node-1", Settling},
-		"only a sidecar runs": {newPod(sidecar(running())), Facts{}, false, backend.Pending, "attempt 2 of 4 is being started on node node-1", Settling},
-		"being fetched":       {newPod(runs(backend.Fetch)), Facts{}, false, backend.Running, "step fetch", 0},
+		"only a sidecar runs": {newPod(sidecar(buildertest.Running())), Facts{}, false, backend.Pending, "attempt 2 of 4 is being started on node node-1", Settling},
+		"being fetched":       {newPod(buildertest.Runs(backend.Fetch)), Facts{}, false, backend.Running, "step fetch", 0},
 		"between steps":       {newPod(fetched), Facts{}, false, backend.Running, "step build", 0},
 		"being pushed": {
-			newPod(fetched, ends(backend.Build, 0, "", ""), ends(backend.Export, 0, "", ""), runs(backend.Push)), Facts{}, false, backend.Running, "step push", 0,
+			newPod(fetched, buildertest.Ends(backend.Build, 0, "", ""), buildertest.Ends(backend.Export, 0, "", ""), buildertest.Runs(backend.Push)), Facts{}, false, backend.Running, "step push", 0,
 		},
-		"a sidecar runs beside": {newPod(fetched, runs(backend.Build), sidecar(running())), Facts{}, false, backend.Running, "step build", 0},
-		"with progress":         {newPod(fetched, runs(backend.Build)), far, false, backend.Running, "step build, instruction 3 of 7: line 5: RUN dnf install foo", whileRunning},
+		"a sidecar runs beside": {newPod(fetched, buildertest.Runs(backend.Build), sidecar(buildertest.Running())), Facts{}, false, backend.Running, "step build", 0},
+		"with progress":         {newPod(fetched, buildertest.Runs(backend.Build)), far, false, backend.Running, "step build, instruction 3 of 7: line 5: RUN dnf install foo", whileRunning},
 		"progress of the step before": {
-			newPod(fetched, ends(backend.Build, 0, "", ""), runs(backend.Export)), far, false, backend.Running, "step export", whileRunning,
+			newPod(fetched, buildertest.Ends(backend.Build, 0, "", ""), buildertest.Runs(backend.Export)), far, false, backend.Running, "step export", whileRunning,
 		},
-		"another attempt": {newPod(runs(backend.Fetch)), Facts{}, true, backend.Running, "step fetch (attempt 2 of 4)", 0},
+		"another attempt": {newPod(buildertest.Runs(backend.Fetch)), Facts{}, true, backend.Running, "step fetch (attempt 2 of 4)", 0},
 		"being evicted": {
-			newPod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), deleted(t0)),
+			newPod(buildertest.Runs(backend.Build), buildertest.Disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), buildertest.Deleted(t0)),
 			Facts{},
 			false, backend.Running,
 			"a pod is being ended on node node-1: Eviction API: evicting; another attempt follows", WhileWaiting,
 		},
-		"being deleted": {newPod(runs(backend.Build), deleted(t0)), Facts{}, false, backend.Running, "a pod is being ended on node node-1; another attempt follows", WhileWaiting},
+		"being deleted": {newPod(buildertest.Runs(backend.Build), buildertest.Deleted(t0)), Facts{}, false, backend.Running, "a pod is being ended on node node-1; another attempt follows", WhileWaiting},
 		"on a node that does not answer": {
-			newPod(fetched, runs(backend.Build)), silent, false, backend.Running,
+			newPod(fetched, buildertest.Runs(backend.Build)), silent, false, backend.Running,
 			"step build runs on node node-1, which does not answer; if that lasts, another attempt follows", whileRunning,
 		},
 		"being deleted on a node that does not answer": {
-			newPod(runs(backend.Build), deleted(t0.Add(30*time.Second))), silent, false, backend.Running,
+			newPod(buildertest.Runs(backend.Build), buildertest.Deleted(t0.Add(30*time.Second))), silent, false, backend.Running,
 			"node node-1 does not answer; another attempt follows at 12:00:30 UTC, elsewhere", 30 * time.Second,
 		},
 	} {
