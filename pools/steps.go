@@ -227,9 +227,9 @@ func (r *Reconciler) contents(ctx context.Context, pool *mcfgv1.MachineConfigPoo
 		err = r.options.Check(pool.Name, configs)
 	}
 	if err != nil {
-		return configs, renderFault(err)
+		err = renderFault(err)
 	}
-	return configs, nil
+	return configs, err
 }
 
 func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {

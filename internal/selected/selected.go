@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -39,13 +38,13 @@ func Configs(
 	if selector == nil {
 		return nil, nil
 	}
+	limit := client.Limit(page)
 	if rolesIn(selector) != nil { // no rendered one has a role, and the API server reads pages from etcd
-		found, _, err := list(ctx, live, client.MatchingLabelsSelector{Selector: selector})
-		return slices.DeleteFunc(found, drop), err
+		limit = 0
 	}
 	var all []*mcfgv1.MachineConfig
 	for token := ""; ; {
-		found, next, err := list(ctx, live, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(token))
+		found, next, err := list(ctx, live, client.MatchingLabelsSelector{Selector: selector}, limit, client.Continue(token))
 		if err != nil {
 			return nil, err
 		}

@@ -72,10 +72,11 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	all := []string{"a", "rendered-b", "c"}
 	var selectors []string
+	var limits []int64
 	live := interceptor.NewClient(fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).Build(), interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, options ...client.ListOption) error {
 			asked := (&client.ListOptions{}).ApplyOptions(options)
-			selectors = append(selectors, asked.AsListOptions().LabelSelector)
+			selectors, limits = append(selectors, asked.AsListOptions().LabelSelector), append(limits, asked.Limit)
 			at := 0
 			if asked.Continue != "" {
 				at = slices.Index(all, asked.Continue)
@@ -102,6 +103,13 @@ func TestPages(t *testing.T) {
 	require.Len(t, found, 2)
 	assert.Equal(t, []string{"a", "c"}, []string{found[0].Name, found[1].Name})
 	assert.Equal(t, []string{"a=b", "a=b", "a=b"}, selectors)
+	assert.Equal(t, []int64{100, 100, 100}, limits)
+
+	limits = nil
+	pool.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: "worker"}}
+	_, err = selected.Configs(t.Context(), live, pool, isRendered)
+	require.NoError(t, err)
+	assert.Zero(t, limits[0], "who names roles matches no rendered one, and asks for no pages")
 }
 
 func TestVersion(t *testing.T) {

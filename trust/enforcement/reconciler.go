@@ -224,8 +224,9 @@ func (r *Reconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigP
 		return nil, err
 	}
 	version := selected.Version(append(configs, ours))
-	if known, has := r.known.Get(pool.UID); has && known.(*configured).version == version { //nolint:forcetypeassert // nothing else is in there
-		return known.(*configured), nil //nolint:forcetypeassert // as above
+	last, _ := r.known.Get(pool.UID)
+	if known, is := last.(*configured); is && known.version == version {
+		return known, nil
 	}
 	if all, err = selected.Configs(ctx, r.reader, pool, machineconfigs.IsRendered); err != nil {
 		return nil, err
