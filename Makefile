@@ -38,10 +38,12 @@ UNIT_FLAGS  := -race -short -trimpath $(NOT_RACY:%=-gcflags=%=-race=false) $(PLA
 
 # What a package has, its tests included, whose tests run with the race detector: goroutines, or what they share and serve each other with.
 CONCURRENCY := ^[[:space:]]*go (func\b|[a-zA-Z.]+\()|"(sync|sync/atomic|golang.org/x/sync/.*|testing/synctest|net/http.*)"
+# Where tests tell stories in test/worldtest.
+STORIES := builder builder/builds builder/configs images trials trust/enforcement
 # Packages that compare images, objects and what other programs say of them, and share next to nothing: the detector makes them slower, and finds nothing.
-COMPARING := builder internal/archtest test/api test/fixtures test/signing
-# The tests of builder with goroutines, their own or a manager's: they run with the race detector too (internal/archtest looks).
-CONCURRENT_STORIES := OnARealAPIServer|Turn|Hangs|BeingRemoved|Timeout
+COMPARING := $(STORIES) internal/archtest test/api test/fixtures test/signing
+# The stories with goroutines, their own or a manager's: they run with the race detector too (internal/archtest looks).
+CONCURRENT_STORIES := OnARealAPIServer|Turn|Hangs|BeingRemoved|Timeout|LocksAre|KeepsNoOneElseWaiting
 
 FUZZ_TIME ?= 10s
 # The name of the cluster that up, down, deploy and demo mean.
@@ -77,7 +79,7 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 	  sampled=$$(comm -12 <(echo "$$concurrent") <(git grep -lF 'testing.Short()' -- '*_test.go' | folders)); \
 	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run='Anywhere|Large' $$sampled; \
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent; \
-	  $(GOTESTSUM) $(call events,stories) -- $(UNIT_FLAGS) -run='$(CONCURRENT_STORIES)' ./builder
+	  $(GOTESTSUM) $(call events,stories) -- $(UNIT_FLAGS) -run='$(CONCURRENT_STORIES)' $(STORIES:%=./%)
 
 .PHONY: cases
 cases: ## Try the cases of a folder that need no cluster: make cases CASES=FOLDER

@@ -101,22 +101,21 @@ type Mirrors interface {
 	Watched() []client.Object
 }
 
-// Parts are what a Builder works with that those need too who try images.
+// Parts are the reconcilers, and what they work with. Those who try images need it too.
 type Parts struct {
 	Checker *preflight.Checker
 	Maker   *maker.Maker
 	Finder  *wanted.Finder
 	Remover *retention.Remover
+	Runs    *runs.Runs
+	Configs *configs.Reconciler
+	Builds  *builds.Reconciler
 }
 
 // Builder has the reconcilers of MachineOSConfigs and of MachineOSBuilds.
 type Builder struct {
 	options Options
-	runs    *runs.Runs
-
 	parts   Parts
-	configs *configs.Reconciler
-	builds  *builds.Reconciler
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.
@@ -124,7 +123,7 @@ func New(options Options) *Builder {
 	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
 	options.MaxConcurrentContent = cmp.Or(options.MaxConcurrentContent, DefaultMaxConcurrentContent)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
-	return &Builder{options: options, runs: runs.New(options.MaxConcurrentBuilds)}
+	return &Builder{options: options}
 }
 
 func (b *Builder) validate() error {
@@ -144,18 +143,19 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := b.validate(); err != nil {
 		return fmt.Errorf("setting up the builder: %w", err)
 	}
-	b.use(manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
+	b.Assemble(manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
 	var mirrors []client.Object
 	if b.options.Mirrors != nil {
 		mirrors = b.options.Mirrors.Watched()
 	}
-	return errors.Join(b.configs.SetupWithManager(manager, mirrors...), b.builds.SetupWithManager(manager))
+	return errors.Join(b.parts.Configs.SetupWithManager(manager, mirrors...), b.parts.Builds.SetupWithManager(manager))
 }
 
-// use makes the reconcilers.
-func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
+// Assemble makes the parts. SetupWithManager does it; a test hands in clients and a clock of its own.
+func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
 	o := &b.options
 	p := &b.parts
+	p.Runs = runs.New(o.MaxConcurrentBuilds)
 	p.Checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors, Indexer: o.Base, Clock: now})
 	p.Maker = maker.New(maker.Options{
 		Base: o.Base, Fetcher: o.Fetcher, Pinner: p.Checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
@@ -165,19 +165,19 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 	p.Finder = wanted.New(wanted.Options{
 		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Maker: p.Maker, InWork: o.InWork,
 	})
-	b.builds = builds.New(builds.Options{
+	p.Builds = builds.New(builds.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Finder: p.Finder, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Remover: p.Remover,
-		Made: &made.Writer{Client: c, Images: o.Images}, Runs: b.runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
+		Made: &made.Writer{Client: c, Images: o.Images}, Runs: p.Runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
 		Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
 	})
-	b.configs = configs.New(configs.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: b.builds, HasBackend: o.Backends.Has,
-		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Enforces: o.AcceptBase,
+	p.Configs = configs.New(configs.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: p.Builds, HasBackend: o.Backends.Has,
+		Limit: o.MaxConcurrentBuilds, Running: p.Runs.Names, IsGated: o.Images.IsGated, Enforces: o.AcceptBase,
 		SlowAfter: o.SlowAfter, Metrics: o.Metrics, Waits: o.Waits,
 	})
 }
 
-// Parts are there after SetupWithManager.
+// Parts are there after SetupWithManager or Assemble.
 func (b *Builder) Parts() Parts { return b.parts }
 
 // Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil

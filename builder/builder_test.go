@@ -1,7 +1,6 @@
-package builder
+package builder_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -24,29 +23,30 @@ import (
 	"github.com/layerwright/layerwright/builder/runs"
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.settle(w.builder())
+	w := worldtest.Layered(t, "worker")
+	w.Settle(w.Builder())
 
-	builds := w.builds()
+	builds := w.Builds()
 	require.Len(t, builds, 1)
 	build := builds[0]
 	assert.Regexp(t, `^worker-[0-9a-f]{32}$`, build.Name)
-	assert.Equal(t, w.registry.host+"/host/os:"+build.Name, string(build.Spec.RenderedImagePushSpec))
+	assert.Equal(t, w.Registry.Host+"/host/os:"+build.Name, string(build.Spec.RenderedImagePushSpec))
 	assert.Equal(t, "rendered-worker-1", build.Spec.MachineConfig.Name)
 	assert.Equal(t, map[string]string{
 		mcfgv1.LabelOnClusterLayering: "", mcfgv1.LabelTargetMachineConfigPool: "worker", mcfgv1.LabelMachineOSConfig: "worker",
 		mcfgv1.LabelRenderedMachineConfig: "rendered-worker-1", mcfgv1.LabelRenderedImagePushSecret: "push",
 	}, build.Labels)
 	assert.Equal(t, []string{mcfgv1.FinalizerBuildImage, metav1.FinalizerDeleteDependents}, build.Finalizers)
-	config := w.osConfig("worker")
+	config := w.OSConfig("worker")
 	assert.True(t, metav1.IsControlledBy(&build, config))
 
 	st := build.Status
-	assert.Equal(t, "True ConfigAppended", strings.Join(strings.Fields(text(st.Conditions, status.BuildSucceeded))[:2], " "))
+	assert.Equal(t, "True ConfigAppended", strings.Join(strings.Fields(worldtest.Text(st.Conditions, status.BuildSucceeded))[:2], " "))
 	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, st.ChangedInputs)
 	assert.Equal(t, "first build of the pool", st.Why)
 	assert.Equal(t, "worker-"+st.BuildKey, build.Name)
@@ -56,9 +56,9 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Nil(t, st.Architectures)
 
 	image := string(st.DigestedImagePushSpec)
-	assert.Equal(t, w.registry.host+"/host/os@"+w.registry.digestOf(t, string(build.Spec.RenderedImagePushSpec)), image)
-	assert.Equal(t, st.DigestedImagePushSpec.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"), "the pool's own tag")
-	assert.Equal(t, "one", w.unpacked(image, "amd64", "etc/motd"))
+	assert.Equal(t, w.Registry.Host+"/host/os@"+w.Registry.DigestOf(t, string(build.Spec.RenderedImagePushSpec)), image)
+	assert.Equal(t, st.DigestedImagePushSpec.Digest(), w.Registry.DigestOf(t, w.Registry.Host+"/host/os:worker"), "the pool's own tag")
+	assert.Equal(t, "one", w.Unpacked(image, "amd64", "etc/motd"))
 
 	assert.Equal(t, image, string(config.Status.CurrentImagePullSpec))
 	assert.Equal(t, st.DigestedImagePushSpec.Short(), config.Status.ShortDigest)
@@ -66,12 +66,12 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Equal(t, "rhel-10", config.Status.OSImageStream.Name)
 	assert.Equal(t, build.Name, config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild])
 	assert.Equal(t, config.Generation, config.Status.ObservedGeneration)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 
-	images := w.images()
+	images := w.Images()
 	require.Len(t, images, 1)
 	assert.Equal(t, image, string(images[0].Spec.PullSpec))
-	assert.Equal(t, w.base, string(images[0].Spec.BaseOSImagePullSpec))
+	assert.Equal(t, w.Base, string(images[0].Spec.BaseOSImagePullSpec))
 	assert.Equal(t, "rendered-worker-1", images[0].Spec.RenderedMachineConfig)
 	assert.Equal(t, "worker", images[0].Spec.MachineConfigPool)
 	assert.Equal(t, st.DigestedImagePushSpec.Short(), images[0].Status.ShortDigest)
@@ -79,17 +79,17 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Equal(t, mcfgv1.Amd64, mcfgv1.ContainerfileArch(images[0].Status.Architectures[0].Architecture))
 	assert.Equal(t, st.DigestedImagePushSpec.Digest(), images[0].Status.Architectures[0].Digest)
 	assert.Positive(t, *images[0].Status.Architectures[0].Size)
-	assert.Equal(t, w.base, string(images[0].Status.PreviousImagePullSpec), "the pool had no image")
+	assert.Equal(t, w.Base, string(images[0].Status.PreviousImagePullSpec), "the pool had no image")
 	pulls := *images[0].Status.Architectures[0].PullSize
 	assert.Positive(t, pulls)
 	assert.Less(t, pulls, *images[0].Status.Architectures[0].Size, "nodes that run the base image have the rest")
 
-	pool := w.pool("worker").GetConditions()
-	assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool, "BuildSuccess"))
-	assert.Equal(t, "False BuildSuccess Build succeeded for pool worker", text(pool, "ImageBuildDegraded"))
-	assert.Equal(t, "False BuildSuccess", text(pool, "Building"))
+	pool := w.Pool("worker").GetConditions()
+	assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", worldtest.Text(pool, "BuildSuccess"))
+	assert.Equal(t, "False BuildSuccess Build succeeded for pool worker", worldtest.Text(pool, "ImageBuildDegraded"))
+	assert.Equal(t, "False BuildSuccess", worldtest.Text(pool, "Building"))
 
-	told := w.told()
+	told := w.Told()
 	require.Len(t, told, 2)
 	assert.Equal(t, "Normal BuildStarted The build has begun: first build of the pool", told[0])
 	assert.Contains(t, told[1], "Normal BuildCompleted The image is "+image)
@@ -97,16 +97,16 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 
 func TestLabelsOfTheImage(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.settle(w.builder())
-	build := w.builds()[0]
-	found, err := ggcr.Image(w.registry.parse(t, string(build.Status.DigestedImagePushSpec)))
+	w := worldtest.Layered(t, "worker")
+	w.Settle(w.Builder())
+	build := w.Builds()[0]
+	found, err := ggcr.Image(w.Registry.Parse(t, string(build.Status.DigestedImagePushSpec)))
 	require.NoError(t, err)
 	config, err := found.ConfigFile()
 	require.NoError(t, err)
-	_, digest, _ := strings.Cut(w.base, "@")
+	_, digest, _ := strings.Cut(w.Base, "@")
 	assert.Equal(t, map[string]string{
-		"machineconfig": "rendered-worker-1", "machineconfigpool": "worker", "baseOSContainerImage": w.base,
+		"machineconfig": "rendered-worker-1", "machineconfigpool": "worker", "baseOSContainerImage": w.Base,
 		"layerwright.io/build-key": build.Status.BuildKey, "layerwright.io/content-key": build.Status.ContentKey, "layerwright.io/base-digest": digest,
 		"io.openshift.os.streamclass": "rhel-10", "containers.bootc": "1",
 	}, config.Config.Labels)
@@ -120,19 +120,19 @@ func TestLabelsOfTheImage(t *testing.T) {
 
 func TestSeveralArchitectures(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.base = w.registry.pushBase(t, "stream/os", "both", "amd64", "arm64", "riscv64")
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
-	w.settle(w.builder())
-	build := w.builds()[0]
+	w := worldtest.New(t)
+	w.Base = w.Registry.PushBase(t, "stream/os", "both", "amd64", "arm64", "riscv64")
+	w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), w.Config("worker"))
+	w.Settle(w.Builder())
+	build := w.Builds()[0]
 	require.Len(t, build.Status.Architectures, 2)
 	image := string(build.Status.DigestedImagePushSpec)
 	for i, arch := range []string{"amd64", "arm64"} {
-		assert.Equal(t, "one", w.unpacked(image, arch, "etc/motd"))
+		assert.Equal(t, "one", w.Unpacked(image, arch, "etc/motd"))
 		got := build.Status.Architectures[i]
 		assert.Equal(t, mcfgv1.ArchitectureSucceeded, got.State)
 		assert.Equal(t, arch, got.Architecture.OCI())
-		found, err := ggcr.Image(w.registry.parse(t, image), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+		found, err := ggcr.Image(w.Registry.Parse(t, image), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
 		require.NoError(t, err)
 		digest, err := found.Digest()
 		require.NoError(t, err)
@@ -142,66 +142,66 @@ func TestSeveralArchitectures(t *testing.T) {
 
 func TestAChangedFileIsAnotherImage(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	first := w.osConfig("worker").Status.CurrentImagePullSpec
-	w.told()
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
-	config := w.osConfig("worker")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	first := w.OSConfig("worker").Status.CurrentImagePullSpec
+	w.Told()
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
+	config := w.OSConfig("worker")
 	assert.NotEqual(t, first, config.Status.CurrentImagePullSpec)
-	assert.Equal(t, "two", w.unpacked(string(config.Status.CurrentImagePullSpec), "amd64", "etc/motd"))
-	build := read(w, &mcfgv1.MachineOSBuild{}, config.Status.MachineOSBuild.Name)
+	assert.Equal(t, "two", w.Unpacked(string(config.Status.CurrentImagePullSpec), "amd64", "etc/motd"))
+	build := worldtest.Read(w, &mcfgv1.MachineOSBuild{}, config.Status.MachineOSBuild.Name)
 	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, build.Status.ChangedInputs)
 	assert.Equal(t, "file /etc/motd changed", build.Status.Why)
-	assert.Equal(t, "Normal BuildStarted The build has begun: file /etc/motd changed", w.told()[0])
-	assert.Len(t, w.builds(), 2)
+	assert.Equal(t, "Normal BuildStarted The build has begun: file /etc/motd changed", w.Told()[0])
+	assert.Len(t, w.Builds(), 2)
 
 	// And back again: the image is there, and so is its build.
-	w.writes = nil
-	w.use("worker", "rendered-worker-1")
-	w.settle(b)
-	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
-	assert.Len(t, w.builds(), 2)
-	assert.NotContains(t, fmt.Sprint(w.writes), "create")
+	w.Writes = nil
+	w.Use("worker", "rendered-worker-1")
+	w.Settle(b)
+	assert.Equal(t, first, w.OSConfig("worker").Status.CurrentImagePullSpec)
+	assert.Len(t, w.Builds(), 2)
+	assert.NotContains(t, fmt.Sprint(w.Writes), "create")
 }
 
 // TestABaseImageThatLayerwrightMade has the image of one pool as the base of another pool's: its
 // configuration goes, and does not count.
 func TestABaseImageThatLayerwrightMade(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	b := w.builder()
-	older := w.rendered("older", "1", "/etc/motd", "older")
+	w := worldtest.New(t)
+	b := w.Builder()
+	older := w.Rendered("older", "1", "/etc/motd", "older")
 	older.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[
 		{"path":"/etc/motd","contents":{"source":"data:,older"}},{"path":"/usr/bin/rpm-ostree","append":[{"source":"data:,%20older"}]}]}}`)
-	w.add(older, newPool("older", "rendered-older-1"), w.config("older"))
-	w.settle(b)
-	made := w.osConfig("older").Status.CurrentImagePullSpec
-	require.Equal(t, "older", w.unpacked(string(made), "amd64", "etc/motd"))
+	w.Add(older, worldtest.NewPool("older", "rendered-older-1"), w.Config("older"))
+	w.Settle(b)
+	made := w.OSConfig("older").Status.CurrentImagePullSpec
+	require.Equal(t, "older", w.Unpacked(string(made), "amd64", "etc/motd"))
 
 	newer := func(pool, base string) *mcfgv1.MachineConfig {
-		rendered := w.rendered(pool, "1", "", "")
+		rendered := w.Rendered(pool, "1", "", "")
 		rendered.Spec.OSImageURL = base
 		rendered.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[
 			{"path":"/etc/motd","overwrite":false,"contents":{"source":"data:,newer"}},{"path":"/usr/bin/rpm-ostree","append":[{"source":"data:,%20newer"}]}]}}`)
 		return rendered
 	}
-	w.add(newer("newer", string(made)), newPool("newer", "rendered-newer-1"), w.config("newer"))
-	w.add(newer("straight", w.base), newPool("straight", "rendered-straight-1"), w.config("straight"))
-	w.settle(b)
+	w.Add(newer("newer", string(made)), worldtest.NewPool("newer", "rendered-newer-1"), w.Config("newer"))
+	w.Add(newer("straight", w.Base), worldtest.NewPool("straight", "rendered-straight-1"), w.Config("straight"))
+	w.Settle(b)
 	layers := map[string][]v1.Hash{}
 	for _, pool := range []string{"newer", "straight"} {
-		image := string(w.osConfig(pool).Status.CurrentImagePullSpec)
-		require.NotEmpty(t, image, "%s: %s", pool, w.says(pool, status.Stalled))
-		found, err := ggcr.Image(w.registry.parse(t, image))
+		image := string(w.OSConfig(pool).Status.CurrentImagePullSpec)
+		require.NotEmpty(t, image, "%s: %s", pool, w.Says(pool, status.Stalled))
+		found, err := ggcr.Image(w.Registry.Parse(t, image))
 		require.NoError(t, err)
 		config, err := found.ConfigFile()
 		require.NoError(t, err)
 		layers[pool] = config.RootFS.DiffIDs
-		assert.Equal(t, "newer", w.unpacked(image, "amd64", "etc/motd"), "overwrite: false is about the OS image's own files")
-		assert.Equal(t, "release one amd64 newer", w.unpacked(image, "amd64", "usr/bin/rpm-ostree"), "and append too")
+		assert.Equal(t, "newer", w.Unpacked(image, "amd64", "etc/motd"), "overwrite: false is about the OS image's own files")
+		assert.Equal(t, "release one amd64 newer", w.Unpacked(image, "amd64", "usr/bin/rpm-ostree"), "and append too")
 	}
 	assert.Equal(t, layers["straight"], layers["newer"], "the same layers as over the OS image itself")
 }
@@ -209,112 +209,112 @@ func TestABaseImageThatLayerwrightMade(t *testing.T) {
 // TestTheWayBack wants an image again that was made before the newest one.
 func TestTheWayBack(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	first := w.osConfig("worker").Status.CurrentImagePullSpec
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
-	require.NotEqual(t, first.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"))
-	w.use("worker", "rendered-worker-1")
-	w.settle(b)
-	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
-	assert.Equal(t, first.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"), "the pool's tag is on its image")
-	assert.Len(t, w.builds(), 2)
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	first := w.OSConfig("worker").Status.CurrentImagePullSpec
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
+	require.NotEqual(t, first.Digest(), w.Registry.DigestOf(t, w.Registry.Host+"/host/os:worker"))
+	w.Use("worker", "rendered-worker-1")
+	w.Settle(b)
+	assert.Equal(t, first, w.OSConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, first.Digest(), w.Registry.DigestOf(t, w.Registry.Host+"/host/os:worker"), "the pool's tag is on its image")
+	assert.Len(t, w.Builds(), 2)
 }
 
 // onMovedBase is a world with an image whose base, a tag, has moved since.
-func onMovedBase(t *testing.T) (*world, *process, mcfgv1.ImageDigestFormat) {
+func onMovedBase(t *testing.T) (*worldtest.World, *worldtest.Process, mcfgv1.ImageDigestFormat) {
 	t.Helper()
-	w := newWorld(t)
-	config := w.config("worker")
-	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:moving")
-	w.registry.pushBase(t, "stream/os", "moving")
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
-	b := w.builder()
-	w.settle(b)
-	first := w.osConfig("worker").Status.CurrentImagePullSpec
-	w.registry.Push(t, "stream/os:moving", osImage(t, "moved", "amd64"))
+	w := worldtest.New(t)
+	config := w.Config("worker")
+	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.Registry.Host + "/stream/os:moving")
+	w.Registry.PushBase(t, "stream/os", "moving")
+	w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), config)
+	b := w.Builder()
+	w.Settle(b)
+	first := w.OSConfig("worker").Status.CurrentImagePullSpec
+	w.Registry.Push(t, "stream/os:moving", worldtest.OSImage(t, "moved", "amd64"))
 	return w, b, first
 }
 
 func TestABaseImageThatMoved(t *testing.T) {
 	t.Parallel()
 	w, b, first := onMovedBase(t)
-	w.settle(b)
-	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec, "a tag is not asked for all the time")
-	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
-	w.settle(b)
-	now := w.osConfig("worker").Status
+	w.Settle(b)
+	assert.Equal(t, first, w.OSConfig("worker").Status.CurrentImagePullSpec, "a tag is not asked for all the time")
+	w.Clock.SetTime(w.Clock.Now().Add(wanted.Idle))
+	w.Settle(b)
+	now := w.OSConfig("worker").Status
 	assert.NotEqual(t, first, now.CurrentImagePullSpec)
-	assert.Contains(t, read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.Why, "base image digest changed from sha256:")
-	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage}, read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.ChangedInputs)
+	assert.Contains(t, worldtest.Read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.Why, "base image digest changed from sha256:")
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage}, worldtest.Read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.ChangedInputs)
 }
 
 func TestImagesAreCheckedOnDemand(t *testing.T) {
 	t.Parallel()
 	w, b, first := onMovedBase(t)
 	ask := func() {
-		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationCheckImages, "")
 		})
 	}
 
 	ask()
-	w.registry.answering(failing(http.MethodHead, http.StatusBadGateway))
-	_ = w.round(b)
-	assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "a registry that does not answer is asked again")
+	w.Registry.Answering(worldtest.Failing(http.MethodHead, http.StatusBadGateway))
+	_ = w.Round(b)
+	assert.Contains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "a registry that does not answer is asked again")
 
-	w.registry.answering(nil)
-	w.settle(b)
-	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
-	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImagesChecked The registries were asked again, as the annotation requests: the base image is ")
+	w.Registry.Answering(nil)
+	w.Settle(b)
+	assert.NotContains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
+	assert.NotEqual(t, first, w.OSConfig("worker").Status.CurrentImagePullSpec)
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "Normal ImagesChecked The registries were asked again, as the annotation requests: the base image is ")
 }
 
 // TestNamesAreNoInputs renames everything that has a name, and gets no new image.
 func TestNamesAreNoInputs(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(w *world){
-		"a rendered MachineConfig of the same content": func(w *world) { w.rerender("worker", "renamed", "/etc/motd", "one") },
-		"a push secret": func(w *world) {
-			w.add(w.secret("other", "hunter2"))
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = "other" })
+	for name, change := range map[string]func(w *worldtest.World){
+		"a rendered MachineConfig of the same content": func(w *worldtest.World) { w.Rerender("worker", "renamed", "/etc/motd", "one") },
+		"a push secret": func(w *worldtest.World) {
+			w.Add(w.Secret("other", "hunter2"))
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = "other" })
 		},
-		"a pull secret": func(w *world) {
-			w.add(w.secret("other", "hunter2"))
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret.Name = "other" })
+		"a pull secret": func(w *worldtest.World) {
+			w.Add(w.Secret("other", "hunter2"))
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret.Name = "other" })
 		},
-		"no pull secret": func(w *world) {
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret = nil })
+		"no pull secret": func(w *worldtest.World) {
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret = nil })
 		},
-		"the tag of the push spec": func(w *world) {
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-				c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.registry.host + "/host/os:other")
+		"the tag of the push spec": func(w *worldtest.World) {
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+				c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.Registry.Host + "/host/os:other")
 			})
 		},
-		"what only nodes apply": func(w *world) {
-			mc := w.rendered("worker", "arguments", "/etc/motd", "one")
+		"what only nodes apply": func(w *worldtest.World) {
+			mc := w.Rendered("worker", "arguments", "/etc/motd", "one")
 			mc.Spec.KernelArguments = []string{"quiet"}
-			w.add(mc)
-			w.use("worker", mc.Name)
+			w.Add(mc)
+			w.Use("worker", mc.Name)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			b := w.builder()
-			w.settle(b)
-			before := w.osConfig("worker").Status
-			w.registry.requests()
+			w := worldtest.Layered(t, "worker")
+			b := w.Builder()
+			w.Settle(b)
+			before := w.OSConfig("worker").Status
+			w.Registry.Requests()
 			change(w)
-			w.settle(b)
-			after := w.osConfig("worker").Status
+			w.Settle(b)
+			after := w.OSConfig("worker").Status
 			assert.Equal(t, before.CurrentImagePullSpec, after.CurrentImagePullSpec)
-			require.Len(t, w.builds(), 1)
-			assert.Equal(t, w.pool("worker").Spec.Configuration.Name, w.builds()[0].Labels[mcfgv1.LabelRenderedMachineConfig], "the pool's present one leads to it")
-			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-			for _, r := range w.registry.requests() {
+			require.Len(t, w.Builds(), 1)
+			assert.Equal(t, w.Pool("worker").Spec.Configuration.Name, w.Builds()[0].Labels[mcfgv1.LabelRenderedMachineConfig], "the pool's present one leads to it")
+			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+			for _, r := range w.Registry.Requests() {
 				assert.False(t, strings.HasPrefix(r, "PUT"), r)
 			}
 		})
@@ -323,15 +323,15 @@ func TestNamesAreNoInputs(t *testing.T) {
 
 func TestSecondImageReadsNoLayerAgain(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	image := w.registry.parse(t, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	before := must(must(ggcr.Image(image)).Manifest())
-	w.registry.requests()
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
-	asked := strings.Join(w.registry.requests(), "\n")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	image := w.Registry.Parse(t, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	before := worldtest.Must(worldtest.Must(ggcr.Image(image)).Manifest())
+	w.Registry.Requests()
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
+	asked := strings.Join(w.Registry.Requests(), "\n")
 	require.Contains(t, asked, "POST /v2/host/os/blobs/uploads/", "there is a further image")
 	for _, layer := range before.Layers {
 		assert.NotContains(t, asked, "HEAD /v2/host/os/blobs/"+layer.Digest.String())
@@ -340,55 +340,55 @@ func TestSecondImageReadsNoLayerAgain(t *testing.T) {
 
 func TestAnImageThatIsThereIsReused(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.settle(w.builder())
-	build := w.builds()[0]
+	w := worldtest.Layered(t, "worker")
+	w.Settle(w.Builder())
+	build := w.Builds()[0]
 	image := build.Status.DigestedImagePushSpec
 	// The build is lost, as in a cluster that was made anew, and the rendered MachineConfig is
 	// another one of the same content.
-	edit(w, &mcfgv1.MachineOSBuild{}, build.Name, func(b *mcfgv1.MachineOSBuild) { b.Finalizers = nil })
-	w.remove(&build)
-	w.rerender("worker", "renamed", "/etc/motd", "one")
-	w.registry.requests()
-	w.settle(w.builder())
-	again := w.builds()[0]
+	worldtest.Edit(w, &mcfgv1.MachineOSBuild{}, build.Name, func(b *mcfgv1.MachineOSBuild) { b.Finalizers = nil })
+	w.Remove(&build)
+	w.Rerender("worker", "renamed", "/etc/motd", "one")
+	w.Registry.Requests()
+	w.Settle(w.Builder())
+	again := w.Builds()[0]
 	assert.Equal(t, build.Name, again.Name)
-	assert.Equal(t, "True Reused the registry had the image already", text(again.Status.Conditions, status.BuildSucceeded))
+	assert.Equal(t, "True Reused the registry had the image already", worldtest.Text(again.Status.Conditions, status.BuildSucceeded))
 	assert.Equal(t, image, again.Status.DigestedImagePushSpec)
 	assert.True(t, again.Status.BuildEnd.After(again.Status.BuildStart.Time))
-	assert.Equal(t, image, w.osConfig("worker").Status.CurrentImagePullSpec)
-	for _, r := range w.registry.requests() {
+	assert.Equal(t, image, w.OSConfig("worker").Status.CurrentImagePullSpec)
+	for _, r := range w.Registry.Requests() {
 		assert.False(t, strings.HasPrefix(r, "POST") && !strings.HasSuffix(r, "uploads/"), r)
 	}
 }
 
 func TestAnImageThatTheInstallerHadBuilt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	config := w.config("worker")
-	image := w.registry.pushBase(t, "installer/os", "before")
+	w := worldtest.New(t)
+	config := w.Config("worker")
+	image := w.Registry.PushBase(t, "installer/os", "before")
 	config.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: image}
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
-	b := w.builder()
-	w.settle(b)
-	build := w.builds()[0]
-	assert.Equal(t, "True PreBuiltImageSeeded the installer had built the image", text(build.Status.Conditions, status.BuildSucceeded))
+	w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), config)
+	b := w.Builder()
+	w.Settle(b)
+	build := w.Builds()[0]
+	assert.Equal(t, "True PreBuiltImageSeeded the installer had built the image", worldtest.Text(build.Status.Conditions, status.BuildSucceeded))
 	assert.Equal(t, "true", build.Labels[mcfgv1.LabelPreBuiltImage])
-	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	assert.Equal(t, "True PreBuiltImageSeeded the installer had built "+image, w.says("worker", mcfgv1.ConfigSeeded))
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage, "it has been followed")
-	assert.False(t, w.registry.has(t, string(build.Spec.RenderedImagePushSpec)), "nothing is pushed")
+	assert.Equal(t, image, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	assert.Equal(t, "True PreBuiltImageSeeded the installer had built "+image, w.Says("worker", mcfgv1.ConfigSeeded))
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+	assert.NotContains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage, "it has been followed")
+	assert.False(t, w.Registry.Has(t, string(build.Spec.RenderedImagePushSpec)), "nothing is pushed")
 
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
-	assert.NotEqual(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	assert.Equal(t, "none", w.says("worker", mcfgv1.ConfigSeeded), "the current image is ours")
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
+	assert.NotEqual(t, image, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	assert.Equal(t, "none", w.Says("worker", mcfgv1.ConfigSeeded), "the current image is ours")
 
-	w.remove(w.osConfig("worker"))
-	w.settle(b)
-	assert.Empty(t, w.builds())
-	assert.True(t, w.registry.has(t, image), "it is not ours to delete")
+	w.Remove(w.OSConfig("worker"))
+	w.Settle(b)
+	assert.Empty(t, w.Builds())
+	assert.True(t, w.Registry.Has(t, image), "it is not ours to delete")
 }
 
 func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
@@ -399,18 +399,18 @@ func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			config := w.config("worker")
+			w := worldtest.New(t)
+			config := w.Config("worker")
 			image := test.image
 			if strings.HasPrefix(image, "@") {
-				image = w.registry.host + "/installer/os" + image
+				image = w.Registry.Host + "/installer/os" + image
 			}
 			config.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: image}
-			w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
-			w.settle(w.builder())
-			assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildFailed), test.says)
-			assert.Contains(t, w.says("worker", status.Stalled), "True ")
-			assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage)
+			w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), config)
+			w.Settle(w.Builder())
+			assert.Contains(t, worldtest.Text(w.Builds()[0].Status.Conditions, status.BuildFailed), test.says)
+			assert.Contains(t, w.Says("worker", status.Stalled), "True ")
+			assert.Contains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage)
 		})
 	}
 }
@@ -418,30 +418,30 @@ func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
 // TestForeignImageUnderTheTagIsReplaced pushes something else under the tag of the wanted image.
 func TestForeignImageUnderTheTagIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	require.NoError(t, w.round(b))
-	build := w.builds()[0]
-	require.NoError(t, ggcr.Write(w.registry.parse(t, string(build.Spec.RenderedImagePushSpec)), osImage(t, "evil", "amd64")))
-	w.settle(b)
-	build = w.builds()[0]
-	assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "True ConfigAppended")
-	assert.Equal(t, "one", w.unpacked(string(build.Spec.RenderedImagePushSpec), "amd64", "etc/motd"))
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	require.NoError(t, w.Round(b))
+	build := w.Builds()[0]
+	require.NoError(t, ggcr.Write(w.Registry.Parse(t, string(build.Spec.RenderedImagePushSpec)), worldtest.OSImage(t, "evil", "amd64")))
+	w.Settle(b)
+	build = w.Builds()[0]
+	assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildSucceeded), "True ConfigAppended")
+	assert.Equal(t, "one", w.Unpacked(string(build.Spec.RenderedImagePushSpec), "amd64", "etc/motd"))
 }
 
 func TestDeletedImageIsRebuilt(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
-	first := w.builds()[0]
-	require.NoError(t, ggcr.Delete(w.registry.parse(t, image)))
-	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
-	w.settle(b)
-	assert.True(t, w.registry.has(t, image), "the same inputs give the same digest")
-	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	build := w.builds()[0]
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
+	first := w.Builds()[0]
+	require.NoError(t, ggcr.Delete(w.Registry.Parse(t, image)))
+	w.Clock.SetTime(w.Clock.Now().Add(wanted.Idle))
+	w.Settle(b)
+	assert.True(t, w.Registry.Has(t, image), "the same inputs give the same digest")
+	assert.Equal(t, image, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	build := w.Builds()[0]
 	assert.NotEqual(t, first.UID, build.UID)
 	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputImageMissing}, build.Status.ChangedInputs)
 	assert.Equal(t, "the registry had lost the image", build.Status.Why)
@@ -450,90 +450,90 @@ func TestDeletedImageIsRebuilt(t *testing.T) {
 // TestARegistryThatHangsIsSeen has a registry take requests and not answer them, after a change.
 func TestARegistryThatHangsIsSeen(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder(func(o *settings) { o.SlowAfter = 20 * time.Millisecond })
-	w.settle(b)
-	require.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder(func(o *worldtest.Settings) { o.SlowAfter = 20 * time.Millisecond })
+	w.Settle(b)
+	require.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 	released := make(chan struct{})
-	w.registry.answering(func(http.ResponseWriter, *http.Request) bool {
+	w.Registry.Answering(func(http.ResponseWriter, *http.Request) bool {
 		<-released
 		return false
 	})
-	w.rerender("worker", "other", "/etc/motd", "other")
+	w.Rerender("worker", "other", "/etc/motd", "other")
 	ended := make(chan error, 1)
-	go func() { ended <- w.round(b) }()
+	go func() { ended <- w.Round(b) }()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		conditions := w.osConfig("worker").Status.Conditions
-		assert.Contains(c, text(conditions, status.Reconciling), "a registry takes long to answer")
+		conditions := w.OSConfig("worker").Status.Conditions
+		assert.Contains(c, worldtest.Text(conditions, status.Reconciling), "a registry takes long to answer")
 		assert.False(c, status.IsTrue(conditions, status.Ready))
 	}, 10*time.Second, 10*time.Millisecond)
 	close(released)
 	require.NoError(t, <-ended)
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	assert.Equal(t, "other", w.unpacked(string(w.osConfig("worker").Status.CurrentImagePullSpec), "amd64", "etc/motd"))
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+	assert.Equal(t, "other", w.Unpacked(string(w.OSConfig("worker").Status.CurrentImagePullSpec), "amd64", "etc/motd"))
 }
 
 // TestAGoneImageIsNotPublished goes back to an image that was there a moment ago, and has been
 // deleted since.
 func TestAGoneImageIsNotPublished(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	rendered := w.pool("worker").Spec.Configuration.Name
-	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
-	w.rerender("worker", "other", "/etc/motd", "other")
-	w.settle(b)
-	require.NotEqual(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	require.NoError(t, ggcr.Delete(w.registry.parse(t, image)))
-	w.use("worker", rendered)
-	w.settle(b)
-	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
-	assert.True(t, w.registry.has(t, image), "it is made again before it is said to be the current one")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	rendered := w.Pool("worker").Spec.Configuration.Name
+	image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
+	w.Rerender("worker", "other", "/etc/motd", "other")
+	w.Settle(b)
+	require.NotEqual(t, image, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	require.NoError(t, ggcr.Delete(w.Registry.Parse(t, image)))
+	w.Use("worker", rendered)
+	w.Settle(b)
+	assert.Equal(t, image, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
+	assert.True(t, w.Registry.Has(t, image), "it is made again before it is said to be the current one")
 }
 
 // TestImagesMoveToAnotherRepository moves a pool's images to another repository and back, with
 // a rebuild in each.
 func TestImagesMoveToAnotherRepository(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	first := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	first := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 	_, digest, _ := strings.Cut(first, "@")
 	other := strings.Replace(first, "/host/os@", "/elsewhere/os@", 1)
 	to := func(repository string) {
 		t.Helper()
-		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-			c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.registry.host + "/" + repository + ":latest")
+		w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.Registry.Host + "/" + repository + ":latest")
 		})
-		w.settle(b)
-		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		w.Settle(b)
+		assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 	}
-	current := func() string { return string(w.osConfig("worker").Status.CurrentImagePullSpec) }
+	current := func() string { return string(w.OSConfig("worker").Status.CurrentImagePullSpec) }
 
 	to("elsewhere/os")
 	require.Equal(t, other, current(), "the same image, where it is wanted")
-	assert.True(t, w.registry.has(t, other))
-	assert.Len(t, w.images(), 2, "each has an object")
-	w.annotate("worker", mcfgv1.AnnotationRebuild)
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.True(t, w.Registry.Has(t, other))
+	assert.Len(t, w.Images(), 2, "each has an object")
+	w.Annotate("worker", mcfgv1.AnnotationRebuild)
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 	assert.Equal(t, other, current())
 
 	to("host/os")
 	require.Equal(t, first, current(), "and back")
-	w.annotate("worker", mcfgv1.AnnotationRebuild)
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.Annotate("worker", mcfgv1.AnnotationRebuild)
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 
-	w.remove(w.osConfig("worker"))
-	w.settle(b)
+	w.Remove(w.OSConfig("worker"))
+	w.Settle(b)
 	for _, image := range []string{first, other} {
-		assert.False(t, w.registry.has(t, image), "%s goes with the MachineOSConfig", image)
+		assert.False(t, w.Registry.Has(t, image), "%s goes with the MachineOSConfig", image)
 	}
-	assert.Empty(t, w.images(), digest)
+	assert.Empty(t, w.Images(), digest)
 }
 
 func TestRebuild(t *testing.T) {
@@ -541,23 +541,23 @@ func TestRebuild(t *testing.T) {
 	for _, key := range []string{mcfgv1.AnnotationRebuild, mcfgv1.AnnotationRebuildImage} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			b := w.builder()
-			w.settle(b)
-			first := w.builds()[0]
+			w := worldtest.Layered(t, "worker")
+			b := w.Builder()
+			w.Settle(b)
+			first := w.Builds()[0]
 			for range 2 { // a second request is followed as the first
-				w.told()
-				w.annotate("worker", key)
-				w.settle(b)
-				build := w.builds()[0]
+				w.Told()
+				w.Annotate("worker", key)
+				w.Settle(b)
+				build := w.Builds()[0]
 				assert.NotEqual(t, first.UID, build.UID)
 				assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, build.Status.ChangedInputs)
-				assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "ConfigAppended", "nothing is reused")
-				assert.NotContains(t, w.osConfig("worker").Annotations, key)
+				assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildSucceeded), "ConfigAppended", "nothing is reused")
+				assert.NotContains(t, w.OSConfig("worker").Annotations, key)
 				assert.NotContains(t, build.Annotations, mcfgv1.AnnotationRebuild)
-				assert.Contains(t, strings.Join(w.told(), "\n"), "Normal RebuildRequested The image is built again")
-				assert.True(t, w.registry.has(t, string(build.Status.DigestedImagePushSpec)))
-				assert.Len(t, w.images(), 1)
+				assert.Contains(t, strings.Join(w.Told(), "\n"), "Normal RebuildRequested The image is built again")
+				assert.True(t, w.Registry.Has(t, string(build.Status.DigestedImagePushSpec)))
+				assert.Len(t, w.Images(), 1)
 				first = build
 			}
 		})
@@ -567,119 +567,119 @@ func TestRebuild(t *testing.T) {
 // TestANewerBuildTakesOver changes the configuration while an image is being made.
 func TestANewerBuildTakesOver(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.registry.answering(failing(http.MethodPut, http.StatusServiceUnavailable))
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Registry.Answering(worldtest.Failing(http.MethodPut, http.StatusServiceUnavailable))
 	for range 3 {
-		_ = w.round(b)
+		_ = w.Round(b)
 	}
-	old := w.builds()[0]
-	assert.Equal(t, "Building", w.states()[old.Name])
-	assert.Contains(t, text(old.Status.Conditions, status.Reconciling), "True Retrying")
-	w.registry.answering(nil)
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
-	states := w.states()
+	old := w.Builds()[0]
+	assert.Equal(t, "Building", w.States()[old.Name])
+	assert.Contains(t, worldtest.Text(old.Status.Conditions, status.Reconciling), "True Retrying")
+	w.Registry.Answering(nil)
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
+	states := w.States()
 	assert.Equal(t, "Interrupted", states[old.Name])
-	current := w.osConfig("worker").Status
+	current := w.OSConfig("worker").Status
 	assert.Equal(t, "Succeeded", states[current.MachineOSBuild.Name])
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, old.Name).Status.Conditions, status.BuildInterrupted), " supersedes it")
-	assert.Equal(t, "two", w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+	assert.Contains(t, worldtest.Text(worldtest.Read(w, &mcfgv1.MachineOSBuild{}, old.Name).Status.Conditions, status.BuildInterrupted), " supersedes it")
+	assert.Equal(t, "two", w.Unpacked(w.Registry.Host+"/host/os:worker", "amd64", "etc/motd"))
 
 	// The superseded one is wanted again.
-	w.use("worker", "rendered-worker-1")
-	w.settle(b)
-	assert.Equal(t, "Succeeded", w.states()[old.Name])
-	assert.Equal(t, "one", w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+	w.Use("worker", "rendered-worker-1")
+	w.Settle(b)
+	assert.Equal(t, "Succeeded", w.States()[old.Name])
+	assert.Equal(t, "one", w.Unpacked(w.Registry.Host+"/host/os:worker", "amd64", "etc/motd"))
 }
 
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+	w := worldtest.Layered(t, "worker")
+	w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 		c.Spec.Retention = &mcfgv1.Retention{SuccessfulBuilds: ptr.To[int32](1)}
 	})
-	b := w.builder()
-	w.settle(b)
-	onNode := string(w.osConfig("worker").Status.CurrentImagePullSpec)
-	w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: onNode}}})
+	b := w.Builder()
+	w.Settle(b)
+	onNode := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
+	w.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: onNode}}})
 	var second string
 	for i := range 3 {
-		w.rerender("worker", fmt.Sprint(i+2), "/etc/motd", fmt.Sprint("content", i))
-		w.settle(b)
+		w.Rerender("worker", fmt.Sprint(i+2), "/etc/motd", fmt.Sprint("content", i))
+		w.Settle(b)
 		if i == 0 {
-			second = string(w.osConfig("worker").Status.CurrentImagePullSpec)
+			second = string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 		}
 	}
-	newest := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	newest := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 	var kept []string
-	for _, build := range w.builds() {
+	for _, build := range w.Builds() {
 		kept = append(kept, string(build.Status.DigestedImagePushSpec))
 	}
 	assert.ElementsMatch(t, []string{onNode, newest}, kept)
-	assert.True(t, w.registry.has(t, onNode))
-	assert.True(t, w.registry.has(t, newest))
-	assert.False(t, w.registry.has(t, second), "what no one uses goes from the registry too")
-	assert.Len(t, w.images(), 2)
-	assert.Contains(t, strings.Join(w.told(), "\n"), "BuildDeleted")
+	assert.True(t, w.Registry.Has(t, onNode))
+	assert.True(t, w.Registry.Has(t, newest))
+	assert.False(t, w.Registry.Has(t, second), "what no one uses goes from the registry too")
+	assert.Len(t, w.Images(), 2)
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "BuildDeleted")
 }
 
 func TestDeletingTakesEverythingAlong(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker", "infra")
-	b := w.builder()
-	w.settle(b)
-	image, other := string(w.osConfig("worker").Status.CurrentImagePullSpec), string(w.osConfig("infra").Status.CurrentImagePullSpec)
-	w.remove(w.osConfig("worker"))
-	w.settle(b)
-	_, err := w.reconcileConfig(b, "worker")
+	w := worldtest.Layered(t, "worker", "infra")
+	b := w.Builder()
+	w.Settle(b)
+	image, other := string(w.OSConfig("worker").Status.CurrentImagePullSpec), string(w.OSConfig("infra").Status.CurrentImagePullSpec)
+	w.Remove(w.OSConfig("worker"))
+	w.Settle(b)
+	_, err := w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
-	assert.Len(t, w.builds(), 1)
-	assert.Len(t, w.images(), 1)
-	assert.False(t, w.registry.has(t, image))
-	assert.True(t, w.registry.has(t, other))
-	conditions := w.pool("worker").GetConditions()
-	assert.Equal(t, "False NoLayeredObjects", text(conditions, "ImageBuildDegraded"))
-	assert.Equal(t, "none", text(conditions, "BuildSuccess"))
-	assert.Equal(t, "True BuildSuccess Build succeeded for pool infra", text(w.pool("infra").GetConditions(), "BuildSuccess"))
+	assert.Len(t, w.Builds(), 1)
+	assert.Len(t, w.Images(), 1)
+	assert.False(t, w.Registry.Has(t, image))
+	assert.True(t, w.Registry.Has(t, other))
+	conditions := w.Pool("worker").GetConditions()
+	assert.Equal(t, "False NoLayeredObjects", worldtest.Text(conditions, "ImageBuildDegraded"))
+	assert.Equal(t, "none", worldtest.Text(conditions, "BuildSuccess"))
+	assert.Equal(t, "True BuildSuccess Build succeeded for pool infra", worldtest.Text(w.Pool("infra").GetConditions(), "BuildSuccess"))
 }
 
 func TestImagesInUseAreKept(t *testing.T) {
 	t.Parallel()
-	for name, use := range map[string]func(w *world, image string){
-		"a node has it": func(w *world, image string) {
-			w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: image}}})
+	for name, use := range map[string]func(w *worldtest.World, image string){
+		"a node has it": func(w *worldtest.World, image string) {
+			w.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: image}}})
 		},
-		"a node should have it": func(w *world, image string) {
-			w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationDesiredImage: image}}})
+		"a node should have it": func(w *worldtest.World, image string) {
+			w.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationDesiredImage: image}}})
 		},
-		"a node says so elsewhere": func(w *world, image string) {
+		"a node says so elsewhere": func(w *worldtest.World, image string) {
 			n := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 			n.Spec.ConfigImage.DesiredImage = mcfgv1.ImageDigestFormat(image)
-			w.add(n)
+			w.Add(n)
 		},
-		"a pool names it": func(w *world, _ string) {
-			edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineOSImage = w.images()[0].Name })
+		"a pool names it": func(w *worldtest.World, _ string) {
+			worldtest.Edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineOSImage = w.Images()[0].Name })
 		},
-		"the administrator wants to keep images": func(w *world, _ string) {
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Retention = &mcfgv1.Retention{ImageDeletion: mcfgv1.Disabled} })
-			w.remove(&w.builds()[0])
-			_ = w.round(w.builder())
+		"the administrator wants to keep images": func(w *worldtest.World, _ string) {
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Retention = &mcfgv1.Retention{ImageDeletion: mcfgv1.Disabled} })
+			w.Remove(&w.Builds()[0])
+			_ = w.Round(w.Builder())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			b := w.builder()
-			w.settle(b)
-			image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+			w := worldtest.Layered(t, "worker")
+			b := w.Builder()
+			w.Settle(b)
+			image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 			use(w, image)
-			build := w.builds()
+			build := w.Builds()
 			if len(build) > 0 {
-				w.remove(&build[0])
+				w.Remove(&build[0])
 			}
-			w.settle(b)
-			assert.True(t, w.registry.has(t, image))
+			w.Settle(b)
+			assert.True(t, w.Registry.Has(t, image))
 		})
 	}
 }
@@ -690,52 +690,52 @@ func TestImagesThatPoolsNoLongerHave(t *testing.T) {
 	t.Parallel()
 	const many = 8
 	name := func(i int) string { return fmt.Sprintf("pool-%d", i) }
-	w := newWorld(t)
+	w := worldtest.New(t)
 	for i := range many {
-		config := w.config(name(i))
-		config.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(fmt.Sprintf("%s/host/%s:latest", w.registry.host, name(i)))
-		w.add(w.rendered(name(i), "1", "/etc/motd", name(i)), newPool(name(i), "rendered-"+name(i)+"-1"), config)
+		config := w.Config(name(i))
+		config.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(fmt.Sprintf("%s/host/%s:latest", w.Registry.Host, name(i)))
+		w.Add(w.Rendered(name(i), "1", "/etc/motd", name(i)), worldtest.NewPool(name(i), "rendered-"+name(i)+"-1"), config)
 	}
-	b := w.builder(func(o *settings) { o.MaxConcurrentBuilds = many })
-	w.settle(b)
-	require.Len(t, w.builds(), many)
+	b := w.Builder(func(o *worldtest.Settings) { o.MaxConcurrentBuilds = many })
+	w.Settle(b)
+	require.Len(t, w.Builds(), many)
 	says := func(pool string, image mcfgv1.ImageDigestFormat) {
-		w.quietly(func() error {
-			p := w.pool(pool)
+		w.Quietly(func() error {
+			p := w.Pool(pool)
 			p.Status.OSImagePullSpec = image
 			return w.Status().Update(t.Context(), p)
 		})
 	}
 	images := map[string]string{}
 	for i := range many {
-		image := w.osConfig(name(i)).Status.CurrentImagePullSpec
+		image := w.OSConfig(name(i)).Status.CurrentImagePullSpec
 		images[name(i)] = string(image)
 		says(name(i), image)
 	}
 	for i := range many {
-		w.remove(w.osConfig(name(i)))
+		w.Remove(w.OSConfig(name(i)))
 	}
-	require.NoError(t, w.round(b))
-	require.Len(t, w.builds(), many)
-	assert.Contains(t, w.builds()[0].Status.Removal, "the status of a MachineConfigPool still names the image")
+	require.NoError(t, w.Round(b))
+	require.Len(t, w.Builds(), many)
+	assert.Contains(t, w.Builds()[0].Status.Removal, "the status of a MachineConfigPool still names the image")
 	for i := range many - 1 {
 		says(name(i), "")
 	}
-	require.NoError(t, w.round(b))
-	require.Len(t, w.builds(), 1)
+	require.NoError(t, w.Round(b))
+	require.Len(t, w.Builds(), 1)
 	left := 0
 	for _, image := range images {
-		if w.registry.has(t, image) {
+		if w.Registry.Has(t, image) {
 			left++
 		}
 	}
 	assert.Equal(t, 1, left)
-	w.told()
-	w.clock.SetTime(w.builds()[0].DeletionTimestamp.Add(5 * time.Minute))
-	require.NoError(t, w.round(b))
-	assert.Empty(t, w.builds())
-	assert.True(t, w.registry.has(t, images[name(many-1)]), "what a pool insists on")
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImageKept")
+	w.Told()
+	w.Clock.SetTime(w.Builds()[0].DeletionTimestamp.Add(5 * time.Minute))
+	require.NoError(t, w.Round(b))
+	assert.Empty(t, w.Builds())
+	assert.True(t, w.Registry.Has(t, images[name(many-1)]), "what a pool insists on")
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "Normal ImageKept")
 }
 
 // TestARegistryThatCannotDelete does not keep a build in the cluster for ever.
@@ -753,39 +753,39 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			b := w.builder()
-			w.settle(b)
-			w.told()
-			w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			w := worldtest.Layered(t, "worker")
+			b := w.Builder()
+			w.Settle(b)
+			w.Told()
+			w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/manifests/") {
 					return false
 				}
 				rw.WriteHeader(tt.status)
 				return true
 			})
-			w.remove(w.osConfig("worker"))
-			build := w.builds()[0]
+			w.Remove(w.OSConfig("worker"))
+			build := w.Builds()[0]
 			if tt.isTried {
 				for range 20 { // more often than a registry that restarts fails
-					result, err := w.reconcileBuild(w.builder(), build.Name) // a new process each time: nothing is counted in memory
+					result, err := w.ReconcileBuild(w.Builder(), build.Name) // a new process each time: nothing is counted in memory
 					require.NoError(t, err)
 					assert.Equal(t, 10*time.Second, result.RequeueAfter)
 				}
-				assert.Regexp(t, `^its image is being removed from the registry; tried again until \d\d:\d\d:\d\d UTC: .*503`, w.builds()[0].Status.Removal)
-				told := strings.Join(w.told(), "\n")
+				assert.Regexp(t, `^its image is being removed from the registry; tried again until \d\d:\d\d:\d\d UTC: .*503`, w.Builds()[0].Status.Removal)
+				told := strings.Join(w.Told(), "\n")
 				assert.Equal(t, 1, strings.Count(told, "ImageRemovalFails"), told)
-				w.clock.SetTime(w.builds()[0].DeletionTimestamp.Add(5 * time.Minute))
+				w.Clock.SetTime(w.Builds()[0].DeletionTimestamp.Add(5 * time.Minute))
 			}
-			_, err := w.reconcileBuild(w.builder(), build.Name)
+			_, err := w.ReconcileBuild(w.Builder(), build.Name)
 			require.NoError(t, err)
-			require.Empty(t, w.builds())
-			told := strings.Join(w.told(), "\n")
+			require.Empty(t, w.Builds())
+			told := strings.Join(w.Told(), "\n")
 			if tt.want == "" {
 				assert.NotContains(t, told, "ImageNotDeleted")
 				return
 			}
-			assert.Contains(t, told, "Warning ImageNotDeleted The image "+w.registry.host+"/host/os@sha256:")
+			assert.Contains(t, told, "Warning ImageNotDeleted The image "+w.Registry.Host+"/host/os@sha256:")
 			assert.Contains(t, told, tt.want)
 		})
 	}
@@ -795,45 +795,45 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 // and can't.
 func TestABuildSaysThatItIsBeingRemoved(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 	released := make(chan struct{})
-	w.registry.answering(func(http.ResponseWriter, *http.Request) bool {
+	w.Registry.Answering(func(http.ResponseWriter, *http.Request) bool {
 		<-released
 		return false
 	})
-	w.remove(w.osConfig("worker"))
+	w.Remove(w.OSConfig("worker"))
 	ended := make(chan error, 1)
-	go func() { ended <- w.round(b) }()
+	go func() { ended <- w.Round(b) }()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.Equal(c, "its image is being removed from the registry", w.builds()[0].Status.Removal)
+		assert.Equal(c, "its image is being removed from the registry", w.Builds()[0].Status.Removal)
 	}, 10*time.Second, 10*time.Millisecond)
 	close(released)
 	require.NoError(t, <-ended)
-	assert.Empty(t, w.builds())
-	assert.False(t, w.registry.has(t, image))
+	assert.Empty(t, w.Builds())
+	assert.False(t, w.Registry.Has(t, image))
 }
 
 func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	w.remove(w.secret("push", ""))
-	w.remove(w.osConfig("worker"))
-	_, err := w.reconcileBuild(b, w.builds()[0].Name)
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	w.Remove(w.Secret("push", ""))
+	w.Remove(w.OSConfig("worker"))
+	_, err := w.ReconcileBuild(b, w.Builds()[0].Name)
 	require.NoError(t, err)
-	assert.Empty(t, w.builds(), "nothing that is tried again brings it back")
-	assert.Contains(t, strings.Join(w.told(), "\n"), `Warning ImageNotDeleted`)
+	assert.Empty(t, w.Builds(), "nothing that is tried again brings it back")
+	assert.Contains(t, strings.Join(w.Told(), "\n"), `Warning ImageNotDeleted`)
 }
 
 // TestStatusOfFaults are the faults that a person has to be told of, each in exactly one way.
 func TestStatusOfFaults(t *testing.T) {
 	t.Parallel()
-	denyPushes := func(w *world) {
-		w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+	denyPushes := func(w *worldtest.World) {
+		w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodPost {
 				return false
 			}
@@ -842,56 +842,56 @@ func TestStatusOfFaults(t *testing.T) {
 		})
 	}
 	tests := map[string]struct {
-		wrong func(w *world)
+		wrong func(w *worldtest.World)
 		// ready and companion are what Ready, and Stalled or Reconciling, say.
 		ready, companion string
 		message          []string
 		retried          bool
 		pool             string
-		cure             func(w *world)
+		cure             func(w *worldtest.World)
 	}{
 		"no push secret": {
-			wrong: func(w *world) { w.remove(w.secret("push", "")) },
+			wrong: func(w *worldtest.World) { w.Remove(w.Secret("push", "")) },
 			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
 			message: []string{`spec.renderedImagePushSecret: the secret "push" does not exist in namespace "layerwright"; create it with`},
-			pool:    "BuildPending", cure: func(w *world) { w.add(w.secret("push", "hunter2")) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Add(w.Secret("push", "hunter2")) },
 		},
 		"neither secret": {
-			wrong: func(w *world) { w.remove(w.secret("push", "")); w.remove(w.secret("pull", "")) },
+			wrong: func(w *worldtest.World) { w.Remove(w.Secret("push", "")); w.Remove(w.Secret("pull", "")) },
 			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
 			message: []string{`spec.renderedImagePushSecret: the secret "push"`, `spec.baseImagePullSecret: the secret "pull"`},
-			pool:    "BuildPending", cure: func(w *world) { w.add(w.secret("push", "hunter2"), w.secret("pull", "hunter2")) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Add(w.Secret("push", "hunter2"), w.Secret("pull", "hunter2")) },
 		},
 		"a secret of another type": {
-			wrong: func(w *world) {
-				edit(w, &corev1.Secret{}, "push", func(s *corev1.Secret) { s.Type, s.Data = corev1.SecretTypeOpaque, map[string][]byte{"a": nil} })
+			wrong: func(w *worldtest.World) {
+				worldtest.Edit(w, &corev1.Secret{}, "push", func(s *corev1.Secret) { s.Type, s.Data = corev1.SecretTypeOpaque, map[string][]byte{"a": nil} })
 			},
 			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
 			message: []string{`spec.renderedImagePushSecret: reading registry secret "layerwright/push"`, "kubectl create secret docker-registry"},
-			pool:    "BuildPending", cure: func(w *world) { w.remove(w.secret("push", "")); w.add(w.secret("push", "hunter2")) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Remove(w.Secret("push", "")); w.Add(w.Secret("push", "hunter2")) },
 		},
 		"a wrong repository": {
 			wrong: denyPushes, ready: "False PushDenied", companion: status.Stalled,
 			message: []string{"spec.renderedImagePushSpec: checking access to repository", "the registry denies write access (403 Forbidden)"},
-			pool:    "BuildFailed", cure: func(w *world) { w.registry.answering(nil) },
+			pool:    "BuildFailed", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
 		},
 		"no base image": {
-			wrong: func(w *world) {
-				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:none")
+			wrong: func(w *worldtest.World) {
+				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.Registry.Host + "/stream/os:none")
 				})
 			},
 			ready: "False ImageNotFound", companion: status.Stalled,
 			message: []string{"spec.baseOSImagePullSpec: resolving image", "it does not exist", "check the name"},
-			pool:    "BuildFailed", cure: func(w *world) {
-				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = "" })
+			pool:    "BuildFailed", cure: func(w *worldtest.World) {
+				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = "" })
 			},
 		},
 		"no base image, and a repository that may not be written to": {
-			wrong: func(w *world) {
+			wrong: func(w *worldtest.World) {
 				denyPushes(w)
-				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:none")
+				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.Registry.Host + "/stream/os:none")
 				})
 			},
 			ready: "False ImageNotFound", companion: status.Stalled,
@@ -899,30 +899,30 @@ func TestStatusOfFaults(t *testing.T) {
 			pool:    "BuildFailed",
 		},
 		"a base image that can't be booted": {
-			wrong: func(w *world) {
-				image := osImage(w.t, "plain", "amd64")
+			wrong: func(w *worldtest.World) {
+				image := worldtest.OSImage(w.T, "plain", "amd64")
 				config, err := image.ConfigFile()
-				require.NoError(w.t, err)
+				require.NoError(w.T, err)
 				config.Config.Labels = nil
-				require.NoError(w.t, ggcr.Write(w.registry.parse(w.t, w.registry.host+"/stream/os:plain"), must(mutateConfig(image, config))))
-				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:plain")
+				require.NoError(w.T, ggcr.Write(w.Registry.Parse(w.T, w.Registry.Host+"/stream/os:plain"), worldtest.Must(worldtest.MutateConfig(image, config))))
+				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.Registry.Host + "/stream/os:plain")
 				})
 			},
 			ready: "False UnsuitableBaseImage", companion: status.Stalled,
 			message: []string{"spec.baseOSImagePullSpec: using image", "it is no bootable OS image", `"containers.bootc"`}, pool: "BuildFailed",
 		},
 		"an unreachable registry": {
-			wrong: func(w *world) {
-				w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+			wrong: func(w *worldtest.World) {
+				w.Registry.Answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
 			},
 			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
 			message: []string{`MachineConfig "rendered-worker-1": spec.osImageURL: resolving image`, "502 Bad Gateway"},
-			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
 		},
 		"a registry to push to that can't be reached": {
-			wrong: func(w *world) {
-				w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			wrong: func(w *worldtest.World) {
+				w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
 					if !strings.HasPrefix(r.URL.Path, "/v2/host/") {
 						return false
 					}
@@ -932,98 +932,98 @@ func TestStatusOfFaults(t *testing.T) {
 			},
 			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
 			message: []string{"spec.renderedImagePushSpec: resolving image", "502 Bad Gateway"},
-			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
 		},
 		"a Containerfile with a syntax error": {
-			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
+			wrong: func(w *worldtest.World) { w.Containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
 			ready: "False InvalidContainerfile", companion: status.Stalled,
-			message: []string{"spec.containerFile[NoArch]", "line 2"}, pool: "BuildFailed", cure: func(w *world) { w.containerfile("") },
+			message: []string{"spec.containerFile[NoArch]", "line 2"}, pool: "BuildFailed", cure: func(w *worldtest.World) { w.Containerfile("") },
 		},
 		"a Containerfile whose last stage stands for nothing": {
-			wrong: func(w *world) {
-				w.containerfile("FROM os-base-image\nRUN true\nFROM nothing.invalid/os:1\n")
+			wrong: func(w *worldtest.World) {
+				w.Containerfile("FROM os-base-image\nRUN true\nFROM nothing.invalid/os:1\n")
 			},
 			ready: "False InvalidContainerfile", companion: status.Stalled,
-			message: []string{"spec.containerFile[NoArch]", "line 3"}, pool: "BuildFailed", cure: func(w *world) { w.containerfile("") },
+			message: []string{"spec.containerFile[NoArch]", "line 3"}, pool: "BuildFailed", cure: func(w *worldtest.World) { w.Containerfile("") },
 		},
 		"a Containerfile with an image that does not exist": {
-			wrong: func(w *world) {
-				w.containerfile("FROM " + w.registry.host + "/tools/none:1 AS tools\nFROM os-base-image\nCOPY --from=tools /a /usr/bin/a\n")
+			wrong: func(w *worldtest.World) {
+				w.Containerfile("FROM " + w.Registry.Host + "/tools/none:1 AS tools\nFROM os-base-image\nCOPY --from=tools /a /usr/bin/a\n")
 			},
 			ready: "False ImageNotFound", companion: status.Stalled,
 			message: []string{"spec.containerFile[NoArch]", "line 1: resolving image", "/tools/none:1"}, pool: "BuildFailed",
 		},
 		"a Containerfile in a ConfigMap that is missing": {
-			wrong: func(w *world) {
-				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+			wrong: func(w *worldtest.World) {
+				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 					c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ConfigMapRef: &mcfgv1.ConfigMapKeyReference{Name: "files"}}}
 				})
 			},
 			ready: "Unknown WaitingForConfigMap", companion: status.Reconciling, message: []string{"spec.containerFile[NoArch]", `"files"`}, pool: "BuildPending",
-			cure: func(w *world) {
-				w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "files"}, Data: map[string]string{"Containerfile": "# later\n"}})
+			cure: func(w *worldtest.World) {
+				w.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: worldtest.Namespace, Name: "files"}, Data: map[string]string{"Containerfile": "# later\n"}})
 			},
 		},
 		"content without a builder": {
-			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUN true\n") },
+			wrong: func(w *worldtest.World) { w.Containerfile("FROM os-base-image\nRUN true\n") },
 			ready: "False BuilderNotAvailable", companion: status.Stalled,
 			message: []string{"the image needs a build", "imageBuilderType to Job", "images with configuration alone need no builder"}, pool: "BuildFailed",
-			cure: func(w *world) { w.containerfile("# nothing\n") },
+			cure: func(w *worldtest.World) { w.Containerfile("# nothing\n") },
 		},
 		"no pool": {
-			wrong: func(w *world) { w.remove(w.pool("worker")) },
+			wrong: func(w *worldtest.World) { w.Remove(w.Pool("worker")) },
 			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{"the pool does not exist"},
-			cure: func(w *world) { w.add(newPool("worker", "rendered-worker-1")) },
+			cure: func(w *worldtest.World) { w.Add(worldtest.NewPool("worker", "rendered-worker-1")) },
 		},
 		"a pool that was never rendered": {
-			wrong: func(w *world) { w.use("worker", "") },
+			wrong: func(w *worldtest.World) { w.Use("worker", "") },
 			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{"the pool has no rendered MachineConfig yet"}, pool: "BuildPending",
-			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+			cure: func(w *worldtest.World) { w.Use("worker", "rendered-worker-1") },
 		},
 		"a rendered MachineConfig that is not there yet": {
-			wrong: func(w *world) { w.use("worker", "rendered-worker-9") },
+			wrong: func(w *worldtest.World) { w.Use("worker", "rendered-worker-9") },
 			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{`the rendered MachineConfig "rendered-worker-9" is not there`}, pool: "BuildPending",
-			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+			cure: func(w *worldtest.World) { w.Use("worker", "rendered-worker-1") },
 		},
 		"a configuration that the base image can't have": {
-			wrong: func(w *world) { w.rerender("worker", "2", "/usr/bin", "x") },
+			wrong: func(w *worldtest.World) { w.Rerender("worker", "2", "/usr/bin", "x") },
 			ready: "False InvalidMachineConfig", companion: status.Stalled, message: []string{`file /usr/bin`}, pool: "BuildFailed",
-			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+			cure: func(w *worldtest.World) { w.Use("worker", "rendered-worker-1") },
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
+			w := worldtest.Layered(t, "worker")
 			tt.wrong(w)
-			b := w.builder()
+			b := w.Builder()
 			for range 3 {
-				err := w.round(b)
+				err := w.Round(b)
 				assert.Equal(t, tt.retried, err != nil, "%v", err)
 			}
-			ready := w.says("worker", status.Ready)
+			ready := w.Says("worker", status.Ready)
 			assert.True(t, strings.HasPrefix(ready, tt.ready+" "), ready)
 			if strings.HasSuffix(tt.ready, mcfgv1.ReasonWaitingForSecret) {
-				result, err := w.reconcileConfig(b, "worker")
+				result, err := w.ReconcileConfig(b, "worker")
 				require.NoError(t, err)
 				assert.Equal(t, 15*time.Second, result.RequeueAfter, "nothing tells of secrets, neither of missing nor of bad ones")
 			}
-			assert.True(t, strings.HasPrefix(w.says("worker", tt.companion), "True "), ready)
+			assert.True(t, strings.HasPrefix(w.Says("worker", tt.companion), "True "), ready)
 			for _, part := range tt.message {
 				assert.Contains(t, ready, part)
 			}
 			assert.NotContains(t, ready, "hunter2")
-			assert.Empty(t, w.builds(), "nothing is begun")
+			assert.Empty(t, w.Builds(), "nothing is begun")
 			if tt.pool != "" {
-				assert.True(t, strings.HasPrefix(text(w.pool("worker").GetConditions(), tt.pool), "True"), "%v", w.pool("worker").Status.Conditions)
-				degraded := text(w.pool("worker").GetConditions(), "ImageBuildDegraded")
+				assert.True(t, strings.HasPrefix(worldtest.Text(w.Pool("worker").GetConditions(), tt.pool), "True"), "%v", w.Pool("worker").Status.Conditions)
+				degraded := worldtest.Text(w.Pool("worker").GetConditions(), "ImageBuildDegraded")
 				assert.Equal(t, tt.pool == "BuildFailed", strings.HasPrefix(degraded, "True BuildFailed Failed to build OS image for pool worker: "), degraded)
 			}
-			written := len(w.writes)
-			_ = w.round(b)
-			assert.Len(t, w.writes, written, "it is said once")
+			written := len(w.Writes)
+			_ = w.Round(b)
+			assert.Len(t, w.Writes, written, "it is said once")
 			stalls, waits := 0, 0
-			for _, e := range w.told() {
+			for _, e := range w.Told() {
 				if strings.Contains(e, "ConfigReconcileFailed") {
 					stalls++
 				}
@@ -1037,10 +1037,10 @@ func TestStatusOfFaults(t *testing.T) {
 				return
 			}
 			tt.cure(w)
-			w.clock.SetTime(w.clock.Now().Add(time.Minute))
-			w.settle(b)
-			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-			assert.Equal(t, "none", w.says("worker", status.Stalled))
+			w.Clock.SetTime(w.Clock.Now().Add(time.Minute))
+			w.Settle(b)
+			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+			assert.Equal(t, "none", w.Says("worker", status.Stalled))
 		})
 	}
 }
@@ -1048,79 +1048,79 @@ func TestStatusOfFaults(t *testing.T) {
 // TestAPushThatIsDeniedMidway is found by the build, which preflight let pass.
 func TestAPushThatIsDeniedMidway(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.registry.answering(failing(http.MethodPut, http.StatusForbidden))
-	w.settle(b)
-	build := w.builds()[0]
-	assert.Equal(t, "Failed", w.states()[build.Name])
-	assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), "True PushDenied pushing image")
-	assert.Contains(t, w.says("worker", status.Stalled), `True PushDenied build "`+build.Name+`" failed: pushing image`)
-	assert.Contains(t, text(w.pool("worker").GetConditions(), "ImageBuildDegraded"), "True BuildFailed Failed to build OS image for pool worker (MachineOSBuild: "+build.Name+"): PushDenied: ")
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning BuildFailed PushDenied: ")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Registry.Answering(worldtest.Failing(http.MethodPut, http.StatusForbidden))
+	w.Settle(b)
+	build := w.Builds()[0]
+	assert.Equal(t, "Failed", w.States()[build.Name])
+	assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildFailed), "True PushDenied pushing image")
+	assert.Contains(t, w.Says("worker", status.Stalled), `True PushDenied build "`+build.Name+`" failed: pushing image`)
+	assert.Contains(t, worldtest.Text(w.Pool("worker").GetConditions(), "ImageBuildDegraded"), "True BuildFailed Failed to build OS image for pool worker (MachineOSBuild: "+build.Name+"): PushDenied: ")
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "Warning BuildFailed PushDenied: ")
 
-	w.clock.SetTime(w.clock.Now().Add(time.Minute))
-	w.settle(b)
-	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
-	result, err := w.reconcileConfig(b, "worker")
+	w.Clock.SetTime(w.Clock.Now().Add(time.Minute))
+	w.Settle(b)
+	assert.Equal(t, build.UID, w.Builds()[0].UID, "the same credentials are not tried again at once")
+	result, err := w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.Equal(t, 15*time.Second, result.RequeueAfter, "but nothing tells of others, so they are looked for")
 
-	w.registry.requests()
-	w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
-	_, err = w.reconcileConfig(b, "worker")
+	w.Registry.Requests()
+	w.Clock.SetTime(w.Clock.Now().Add(15 * time.Second))
+	_, err = w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
-	assert.Empty(t, w.registry.requests(), "that asks no registry")
+	assert.Empty(t, w.Registry.Requests(), "that asks no registry")
 
-	w.registry.answering(nil)
-	w.remove(w.secret("push", ""))
-	w.add(w.secret("push", "better"))
-	w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
-	w.settle(b)
-	assert.NotEqual(t, build.UID, w.builds()[0].UID)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ConfigReconciled The problem is solved")
+	w.Registry.Answering(nil)
+	w.Remove(w.Secret("push", ""))
+	w.Add(w.Secret("push", "better"))
+	w.Clock.SetTime(w.Clock.Now().Add(15 * time.Second))
+	w.Settle(b)
+	assert.NotEqual(t, build.UID, w.Builds()[0].UID)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "Normal ConfigReconciled The problem is solved")
 }
 
 func TestABaseImageThatIsDeletedMidway(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	require.NoError(t, w.round(w.builder()))
-	require.NoError(t, ggcr.Delete(w.registry.parse(t, w.base)))
-	w.settle(w.builder())
-	build := w.builds()[0]
-	assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), "True ImageNotFound ")
-	assert.True(t, strings.HasPrefix(w.says("worker", status.Stalled), "True ImageNotFound "))
+	w := worldtest.Layered(t, "worker")
+	require.NoError(t, w.Round(w.Builder()))
+	require.NoError(t, ggcr.Delete(w.Registry.Parse(t, w.Base)))
+	w.Settle(w.Builder())
+	build := w.Builds()[0]
+	assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildFailed), "True ImageNotFound ")
+	assert.True(t, strings.HasPrefix(w.Says("worker", status.Stalled), "True ImageNotFound "))
 }
 
 // TestAWorkingImageStaysReady while its registry can't be reached.
 func TestAWorkingImageStaysReady(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
-	w.clock.SetTime(w.clock.Now().Add(2 * wanted.Idle))
-	require.Error(t, w.round(b))
-	assert.True(t, strings.HasPrefix(w.says("worker", status.Ready), "True Retrying"), w.says("worker", status.Ready))
-	w.registry.answering(nil)
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	w.Registry.Answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+	w.Clock.SetTime(w.Clock.Now().Add(2 * wanted.Idle))
+	require.Error(t, w.Round(b))
+	assert.True(t, strings.HasPrefix(w.Says("worker", status.Ready), "True Retrying"), w.Says("worker", status.Ready))
+	w.Registry.Answering(nil)
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
 
 func TestIdleControllerSendsNoRequests(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker", "infra")
-	b := w.builder()
-	w.settle(b)
-	w.registry.requests()
-	w.writes = nil
+	w := worldtest.Layered(t, "worker", "infra")
+	b := w.Builder()
+	w.Settle(b)
+	w.Registry.Requests()
+	w.Writes = nil
 	for range 5 {
-		require.NoError(t, w.round(b))
+		require.NoError(t, w.Round(b))
 	}
-	assert.Empty(t, w.registry.requests())
-	assert.Empty(t, w.writes)
-	result, err := w.reconcileConfig(b, "worker")
+	assert.Empty(t, w.Registry.Requests())
+	assert.Empty(t, w.Writes)
+	result, err := w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, result.RequeueAfter, wanted.Idle)
 }
@@ -1128,126 +1128,89 @@ func TestIdleControllerSendsNoRequests(t *testing.T) {
 // TestCrashesAnywhere ends the process before and after every single write, and begins anew.
 func TestCrashesAnywhere(t *testing.T) {
 	t.Parallel()
-	stories := map[string]func(w *world, process func() *process){
-		"the first image": func(w *world, process func() *process) { w.struggle(process) },
-		"another file": func(w *world, process func() *process) {
-			w.struggle(process)
-			w.rerender("worker", "2", "/etc/motd", "two")
-			w.struggle(process)
+	stories := map[string]func(w *worldtest.World, process func() *worldtest.Process){
+		"the first image": func(w *worldtest.World, process func() *worldtest.Process) { w.Struggle(process) },
+		"another file": func(w *worldtest.World, process func() *worldtest.Process) {
+			w.Struggle(process)
+			w.Rerender("worker", "2", "/etc/motd", "two")
+			w.Struggle(process)
 		},
-		"a change midway": func(w *world, process func() *process) {
-			_ = w.round(process())
-			w.rerender("worker", "2", "/etc/motd", "two")
-			w.struggle(process)
+		"a change midway": func(w *worldtest.World, process func() *worldtest.Process) {
+			_ = w.Round(process())
+			w.Rerender("worker", "2", "/etc/motd", "two")
+			w.Struggle(process)
 		},
-		"a rebuild": func(w *world, process func() *process) {
-			w.struggle(process)
-			w.annotate("worker", mcfgv1.AnnotationRebuild)
-			w.struggle(process)
+		"a rebuild": func(w *worldtest.World, process func() *worldtest.Process) {
+			w.Struggle(process)
+			w.Annotate("worker", mcfgv1.AnnotationRebuild)
+			w.Struggle(process)
 		},
-		"deletion": func(w *world, process func() *process) {
-			w.struggle(process)
-			w.remove(w.osConfig("worker"))
-			w.struggle(process)
+		"deletion": func(w *worldtest.World, process func() *worldtest.Process) {
+			w.Struggle(process)
+			w.Remove(w.OSConfig("worker"))
+			w.Struggle(process)
 		},
-		"a verified image, and one that fails": func(w *world, process func() *process) {
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		"a verified image, and one that fails": func(w *worldtest.World, process func() *worldtest.Process) {
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 				c.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: "test"}}
 			})
-			w.struggle(process)
-			w.judge()
-			w.struggle(process)
-			w.requireTag(w.newest(), "it was verified")
-			w.rerender("worker", "2", "/etc/motd", "two")
-			w.struggle(process)
-			w.verdict(w.newest(), metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "no")
-			w.struggle(process)
+			w.Struggle(process)
+			w.Judge()
+			w.Struggle(process)
+			w.RequireTag(w.Newest(), "it was verified")
+			w.Rerender("worker", "2", "/etc/motd", "two")
+			w.Struggle(process)
+			w.Verdict(w.Newest(), metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "no")
+			w.Struggle(process)
 		},
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run := func(t *testing.T, fail func(w *world)) (writes []string, end string) {
+			run := func(t *testing.T, fail func(w *worldtest.World)) (writes []string, end string) {
 				t.Helper()
-				w := layered(t, "worker")
+				w := worldtest.Layered(t, "worker")
 				if fail != nil {
 					fail(w)
 				}
-				story(w, func() *process { return w.builder() })
-				return w.writes, ending(w, name != "a change midway") // there the old build may end before the change
+				story(w, func() *worldtest.Process { return w.Builder() })
+				return w.Writes, ending(w, name != "a change midway") // there the old build may end before the change
 			}
-			dyingEverywhere(t, run)
+			worldtest.DyingEverywhere(t, run)
 		})
 	}
 }
 
-// dyingEverywhere has a process die before and after every write of a story, each time in another
-// world, and demands the same end. Run tells the story, after fail has prepared the world, and
-// gives its writes and its end. With -short it dies around a sample of the writes.
-func dyingEverywhere(t *testing.T, run func(t *testing.T, fail func(w *world)) (writes []string, end string)) {
-	t.Helper()
-	writes, want := run(t, nil)
-	require.NotEmpty(t, writes)
-	crash := errors.New("the process dies")
-	for i, write := range writes {
-		if testing.Short() && i%6 != 0 {
-			continue
-		}
-		nth := 0
-		for _, earlier := range writes[:i] {
-			if earlier == write {
-				nth++
-			}
-		}
-		inject := func() func(string) error {
-			seen := 0
-			return func(call string) error {
-				if call != write {
-					return nil
-				}
-				if seen++; seen == nth+1 {
-					return crash
-				}
-				return nil
-			}
-		}
-		_, got := run(t, func(w *world) { w.before = inject() })
-		require.Equal(t, want, got, "before %s", write)
-		_, got = run(t, func(w *world) { w.after = inject() })
-		require.Equal(t, want, got, "after %s", write)
-	}
-}
-
 // ending is the state that everything ends in, without what differs from run to run.
-func ending(w *world, withHistory bool) string {
+func ending(w *worldtest.World, withHistory bool) string {
 	var lines []string
 	succeeded := 0
-	for _, b := range w.builds() {
-		require.True(w.t, status.BuildStageOf(b.Status.Conditions).IsFinal())
+	for _, b := range w.Builds() {
+		require.True(w.T, status.BuildStageOf(b.Status.Conditions).IsFinal())
 		if status.IsTrue(b.Status.Conditions, status.BuildSucceeded) {
 			succeeded++
 		}
 		if status.IsTrue(b.Status.Conditions, status.BuildInterrupted) {
 			continue // whether it had begun is a matter of luck
 		}
-		lines = append(lines, fmt.Sprintf("build %s %s %s", b.Name[:8], text(b.Status.Conditions, status.Ready)[:12], b.Status.Why))
+		lines = append(lines, fmt.Sprintf("build %s %s %s", b.Name[:8], worldtest.Text(b.Status.Conditions, status.Ready)[:12], b.Status.Why))
 	}
-	for _, i := range w.images() {
+	for _, i := range w.Images() {
 		lines = append(lines, "image of "+i.Spec.RenderedMachineConfig)
 	}
 	var configs mcfgv1.MachineOSConfigList
-	require.NoError(w.t, w.List(w.t.Context(), &configs))
+	require.NoError(w.T, w.List(w.T.Context(), &configs))
 	for _, c := range configs.Items {
 		current := string(c.Status.CurrentImagePullSpec)
-		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), objects.WantsRebuild(&c)),
-			"tag "+w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", worldtest.Text(c.Status.Conditions, status.Ready), w.Unpacked(current, "amd64", "etc/motd"), objects.WantsRebuild(&c)),
+			"tag "+w.Unpacked(w.Registry.Host+"/host/os:worker", "amd64", "etc/motd"))
 	}
-	repository := w.registry.parse(w.t, w.registry.host+"/host/os").Context()
+	repository := w.Registry.Parse(w.T, w.Registry.Host+"/host/os").Context()
 	tags, _ := ggcr.List(repository)
 	if succeeded > 0 {
-		require.Len(w.t, tags, succeeded+1, "one for each build, and the pool's")
+		require.Len(w.T, tags, succeeded+1, "one for each build, and the pool's")
 	}
-	require.Len(w.t, w.images(), succeeded)
+	require.Len(w.T, w.Images(), succeeded)
 	if !withHistory {
 		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, "config") && !strings.HasPrefix(line, "tag") })
 	}
@@ -1257,82 +1220,75 @@ func ending(w *world, withHistory bool) string {
 
 func TestQueueIsShown(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "a", "b", "c")
-	b := w.builder(func(o *settings) { o.MaxConcurrentBuilds = 1 })
+	w := worldtest.Layered(t, "a", "b", "c")
+	b := w.Builder(func(o *worldtest.Settings) { o.MaxConcurrentBuilds = 1 })
 	for _, pool := range []string{"a", "b", "c"} {
-		_, err := w.reconcileConfig(b, pool)
+		_, err := w.ReconcileConfig(b, pool)
 		require.NoError(t, err)
 	}
-	_, end, ok := b.runs.Begin(t.Context(), "other", "other-1")
+	_, end, ok := b.Parts().Runs.Begin(t.Context(), "other", "other-1")
 	require.True(t, ok)
 	defer end()
-	result, err := w.reconcileConfig(b, "c")
+	result, err := w.ReconcileConfig(b, "c")
 	require.NoError(t, err)
 	assert.Equal(t, runs.Queued, result.RequeueAfter)
-	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it; at most 1 run at a time")
+	assert.Contains(t, w.Says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it; at most 1 run at a time")
 }
 
 func TestABuildWaitsForTheOneBefore(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	require.NoError(t, w.round(b))
-	ctx, end, ok := b.runs.Begin(t.Context(), "worker", "worker-before")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	require.NoError(t, w.Round(b))
+	ctx, end, ok := b.Parts().Runs.Begin(t.Context(), "worker", "worker-before")
 	require.True(t, ok)
-	result, err := w.reconcileBuild(b, w.builds()[0].Name)
+	result, err := w.ReconcileBuild(b, w.Builds()[0].Name)
 	require.NoError(t, err)
 	assert.Equal(t, 200*time.Millisecond, result.RequeueAfter)
-	assert.False(t, b.runs.Stop("worker", "worker-other"))
+	assert.False(t, b.Parts().Runs.Stop("worker", "worker-other"))
 	require.NoError(t, ctx.Err())
-	assert.True(t, b.runs.Stop("worker", "worker-before"))
+	assert.True(t, b.Parts().Runs.Stop("worker", "worker-before"))
 	require.Error(t, ctx.Err())
 	end()
-	assert.False(t, b.runs.Stop("worker", "worker-before"))
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.False(t, b.Parts().Runs.Stop("worker", "worker-before"))
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
 
 func TestAForeignBuildIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	config := w.osConfig("worker")
-	w.add(&mcfgv1.MachineOSBuild{
+	w := worldtest.Layered(t, "worker")
+	config := w.OSConfig("worker")
+	w.Add(&mcfgv1.MachineOSBuild{
 		ObjectMeta: metav1.ObjectMeta{Name: "worker-foreign", OwnerReferences: []metav1.OwnerReference{{APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineOSConfig", Name: "worker", UID: config.UID}}},
 		Spec:       mcfgv1.MachineOSBuildSpec{MachineOSConfig: mcfgv1.MachineOSConfigReference{Name: "worker"}, RenderedImagePushSpec: "r.example.com/a:b"},
 	})
-	b := w.builder()
-	_, err := w.reconcileBuild(b, "worker-foreign")
+	b := w.Builder()
+	_, err := w.ReconcileBuild(b, "worker-foreign")
 	require.NoError(t, err)
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting this build was not requested by Layerwright")
-	w.settle(b)
-	assert.Equal(t, "Interrupted", w.states()["worker-foreign"])
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	w.remove(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign"))
-	w.settle(b)
+	assert.Contains(t, worldtest.Text(worldtest.Read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting this build was not requested by Layerwright")
+	w.Settle(b)
+	assert.Equal(t, "Interrupted", w.States()["worker-foreign"])
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+	w.Remove(worldtest.Read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign"))
+	w.Settle(b)
 }
 
 func TestABuildOfAConfigThatIsGone(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	_, err := w.reconcileConfig(b, "worker")
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	_, err := w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
-	build := w.builds()[0]
-	w.quietly(func() error { // deleted with --cascade=orphan
-		config := w.osConfig("worker")
+	build := w.Builds()[0]
+	w.Quietly(func() error { // deleted with --cascade=orphan
+		config := w.OSConfig("worker")
 		config.UID = "another"
-		return w.Update(w.t.Context(), config)
+		return w.Update(w.T.Context(), config)
 	})
-	_, err = w.reconcileBuild(b, build.Name)
+	_, err = w.ReconcileBuild(b, build.Name)
 	require.NoError(t, err)
-	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.BuildInterrupted), "True MachineOSConfigDeleted")
+	assert.Contains(t, worldtest.Text(worldtest.Read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.BuildInterrupted), "True MachineOSConfigDeleted")
 }
 
-func (w *world) containerfile(text string) {
-	w.t.Helper()
-	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
-		c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &text}}
-	})
-}
-
-var _ client.Client = (*world)(nil)
+var _ client.Client = (*worldtest.World)(nil)

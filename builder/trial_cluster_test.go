@@ -1,4 +1,4 @@
-package builder
+package builder_test
 
 import (
 	"testing"
@@ -11,23 +11,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // testTrial tries a stream with the rights of deploy/, and a status that the API server checks.
-func testTrial(t *testing.T, c *cluster) {
+func testTrial(t *testing.T, c *worldtest.Cluster) {
 	t.Helper()
-	w := &world{t: t, registry: c.registry}
+	w := &worldtest.World{T: t, Registry: c.Registry}
 	set := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
-	set.Spec.DefaultStream = oldStream
-	c.create(set)
+	set.Spec.DefaultStream = worldtest.OldStream
+	c.Add(set)
 	before := set.DeepCopy()
 	set.Status.SetStreams([]mcfgv1.OSImageStreamSet{
-		{Name: oldStream, OSImage: mcfgv1.ImageDigestFormat(w.pushStream("9", nil)), OSExtensionsImage: mcfgv1.ImageDigestFormat(c.base)},
-		{Name: newStream, OSImage: mcfgv1.ImageDigestFormat(w.pushStream("10", nil)), OSExtensionsImage: mcfgv1.ImageDigestFormat(c.base)},
-	}, oldStream)
+		{Name: worldtest.OldStream, OSImage: mcfgv1.ImageDigestFormat(w.PushStream("9", nil)), OSExtensionsImage: mcfgv1.ImageDigestFormat(c.Base)},
+		{Name: worldtest.NewStream, OSImage: mcfgv1.ImageDigestFormat(w.PushStream("10", nil)), OSExtensionsImage: mcfgv1.ImageDigestFormat(c.Base)},
+	}, worldtest.OldStream)
 	require.NoError(t, c.Status().Patch(t.Context(), set, client.MergeFrom(before)))
 
-	config := c.ready("worker", "")
+	config := c.Ready("worker", "")
 	try := func(stream string) {
 		change(c, &mcfgv1.MachineOSConfig{}, "worker", func(config *mcfgv1.MachineOSConfig) {
 			if metav1.SetMetaDataAnnotation(&config.ObjectMeta, mcfgv1.AnnotationTryStream, stream); stream == "" {
@@ -37,8 +38,8 @@ func testTrial(t *testing.T, c *cluster) {
 	}
 	trial := func(condition func(t *assert.CollectT, trial *mcfgv1.StreamTrial)) *mcfgv1.StreamTrial {
 		found := &mcfgv1.MachineOSConfig{}
-		c.eventually(func(t *assert.CollectT) {
-			if assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, found)) {
+		c.Eventually(func(t *assert.CollectT) {
+			if assert.NoError(t, c.Get(c.T.Context(), client.ObjectKey{Name: "worker"}, found)) {
 				condition(t, found.Status.StreamTrial)
 			}
 		})
@@ -49,10 +50,10 @@ func testTrial(t *testing.T, c *cluster) {
 			assert.Equal(t, mcfgv1.StreamTrialReported, trial.State, trial.Message)
 		}
 	}
-	try(newStream)
+	try(worldtest.NewStream)
 	result := trial(reported)
 	assert.Equal(t, []string{`OtherOSImage: MachineConfig "50-motd", spec.osImageURL`}, result.Blockers)
-	assert.True(t, c.registry.has(t, string(result.ImagePullSpec)))
+	assert.True(t, c.Registry.Has(t, string(result.ImagePullSpec)))
 	key := client.ObjectKey{Namespace: result.Report.Namespace, Name: result.Report.Name}
 	report := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), key, report))
@@ -60,8 +61,8 @@ func testTrial(t *testing.T, c *cluster) {
 
 	// A MachineConfig changes: the pool gets another image, and the report is another one.
 	inputs := result.Inputs
-	change(c, &mcfgv1.MachineConfig{}, "50-motd", func(mc *mcfgv1.MachineConfig) { mc.Spec = c.machineConfig("worker", "50-motd", "tried").Spec })
-	c.ready("worker", config.Status.CurrentImagePullSpec)
+	change(c, &mcfgv1.MachineConfig{}, "50-motd", func(mc *mcfgv1.MachineConfig) { mc.Spec = c.MachineConfig("worker", "50-motd", "tried").Spec })
+	c.Ready("worker", config.Status.CurrentImagePullSpec)
 	trial(func(t *assert.CollectT, trial *mcfgv1.StreamTrial) {
 		reported(t, trial)
 		assert.NotEqual(t, inputs, trial.Inputs)

@@ -35,16 +35,20 @@ func TestRaceDetectorSeesSynchronization(t *testing.T) {
 	}
 }
 
-// TestConcurrentStoriesRunWithTheRaceDetector looks for tests of builder that start a goroutine, or
-// the controllers that newCluster brings, and that the Makefile leaves to the run without it.
+// TestConcurrentStoriesRunWithTheRaceDetector looks for tests of the Makefile's STORIES that start a
+// goroutine, or the controllers that worldtest.NewCluster brings, and that it leaves to the run without it.
 func TestConcurrentStoriesRunWithTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	pattern := inMakefile(t, "CONCURRENT_STORIES")
-	starts, chosen := regexp.MustCompile(`(?m)^\s*go [a-zA-Z.]+\(|\bnewCluster\(`), regexp.MustCompile(pattern)
+	starts, chosen := regexp.MustCompile(`(?m)^\s*go [a-zA-Z.]+\(|\bworldtest\.NewCluster\(`), regexp.MustCompile(pattern)
 	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?\n\}`)
-	files, err := filepath.Glob("../../builder/*_test.go")
-	require.NoError(t, err)
-	var names []string
+	var files, names []string
+	for _, folder := range strings.Fields(inMakefile(t, "STORIES")) {
+		found, err := filepath.Glob("../../" + folder + "/*_test.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, found, folder)
+		files = append(files, found...)
+	}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)

@@ -54,6 +54,7 @@ func Walls() []Wall {
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
+				"test/worldtest":          33, // wires what cmd wires, for stories
 				"trials":                  18, // says in one status what rendering, experiment and retention found
 				"trials/experiment":       16, // does in one reconcile what preflight, maker and backends do
 			},

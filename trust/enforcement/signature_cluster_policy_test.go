@@ -1,4 +1,4 @@
-package builder
+package enforcement_test
 
 import (
 	"context"
@@ -29,11 +29,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
+	"github.com/layerwright/layerwright/test/worldtest"
 	"github.com/layerwright/layerwright/trust"
 	"github.com/layerwright/layerwright/trust/sign"
 	"github.com/layerwright/layerwright/trust/signaturepolicy"
@@ -53,13 +55,13 @@ func imagePolicies(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 }
 
 // trusted are the keys that nodes are to accept.
-type trusted struct{ keys []keyPair }
+type trusted struct{ keys []worldtest.KeyPair }
 
 // Trusted are the public ones.
 func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 	var out sign.Trusted
 	for _, pair := range t.keys {
-		out.Keys = append(out.Keys, must(sign.ParsePublicKeys(pair.Public))...)
+		out.Keys = append(out.Keys, worldtest.Must(sign.ParsePublicKeys(pair.Public))...)
 	}
 	return out, nil
 }
@@ -67,9 +69,9 @@ func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 // openShift is a real API server with a pool, in which the machine-config-operator is played by the
 // test.
 type openShift struct {
-	*cluster
+	*worldtest.Cluster
 	t       *testing.T
-	builder *process
+	builder *worldtest.Process
 	// reader is what the controllers ask the API server with.
 	reader   *exchangeable
 	trust    *trusted
@@ -92,7 +94,7 @@ func (p *fixedPolicy) Policy(context.Context) (*trust.Policy, error) {
 func (*fixedPolicy) IsIn(apitypes.NamespacedName) bool { return false }
 
 // entry is a repository of a trust policy with keys.
-func entry(repository string, keys ...keyPair) string {
+func entry(repository string, keys ...worldtest.KeyPair) string {
 	var all strings.Builder
 	for _, key := range keys {
 		all.Write(key.Public)
@@ -111,16 +113,16 @@ const (
 func newOpenShift(t *testing.T) *openShift {
 	t.Helper()
 	o := &openShift{
-		cluster: newCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]keyPair{firstKey()}},
+		Cluster: worldtest.NewCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]worldtest.KeyPair{worldtest.FirstKey()}},
 		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100), policy: &fixedPolicy{},
 	}
-	limited := clustertest.As(o.config, controllerUser)
-	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
+	limited := clustertest.As(o.Config, worldtest.ControllerUser)
+	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return o.Counting(next) })
 	as, err := client.New(limited, client.Options{Scheme: apitest.Scheme(t)})
 	require.NoError(t, err)
 	o.reader = &exchangeable{as}
-	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{
-		Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy,
+	o.builder = worldtest.Start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, worldtest.Settings{
+		Options: builder.Options{Namespace: o.Namespace}, Trust: o.trust, TrustPolicy: o.policy,
 		Bases: func(string) (*preflight.Base, *registry.Client) {
 			if call := o.whileRead; call != nil {
 				o.whileRead = nil
@@ -129,11 +131,11 @@ func newOpenShift(t *testing.T) *openShift {
 			return &preflight.Base{}, nil
 		},
 	})
-	config := o.osConfig(enforcedPool)
-	o.create(rolePool(enforcedPool), config)
+	config := o.OSConfig(enforcedPool)
+	o.Add(worldtest.RolePool(enforcedPool), config)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		for _, object := range []client.Object{config, rolePool(enforcedPool), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: enforcedBy}}, &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: generated}}} {
+		for _, object := range []client.Object{config, worldtest.RolePool(enforcedPool), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: enforcedBy}}, &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: generated}}} {
 			assert.NoError(t, client.IgnoreNotFound(o.Delete(ctx, object)))
 		}
 	})
@@ -159,7 +161,7 @@ func (c *caching) List(ctx context.Context, list client.ObjectList, options ...c
 // reconcile makes one reconcile, and gives what people are told.
 func (o *openShift) reconcile() string {
 	o.t.Helper()
-	_, err := o.builder.policies.Reconcile(o.t.Context(), request(enforcedPool))
+	_, err := o.builder.Policies.Reconcile(o.t.Context(), worldtest.Request(enforcedPool))
 	require.NoError(o.t, err)
 	select {
 	case told := <-o.recorder.Events:
@@ -188,7 +190,7 @@ func keyOf(t *testing.T, policy *unstructured.Unstructured) string {
 	require.NotNil(t, policy)
 	data, _, err := unstructured.NestedString(policy.Object, "spec", "policy", "rootOfTrust", "publicKey", "keyData")
 	require.NoError(t, err)
-	return string(must(base64.StdEncoding.DecodeString(data)))
+	return string(worldtest.Must(base64.StdEncoding.DecodeString(data)))
 }
 
 // nodePolicy is the policy.json of our MachineConfig, empty where there is none.
@@ -228,16 +230,16 @@ func (o *openShift) operate() {
 		files[signaturepolicy.RegistryPath] = append(files[signaturepolicy.RegistryPath], "  "+scopes[0]+":\n    use-sigstore-attachments: true\n"...)
 	}
 	if len(scoped) > 0 {
-		files[signaturepolicy.PolicyPath] = must(json.Marshal(map[string]any{
+		files[signaturepolicy.PolicyPath] = worldtest.Must(json.Marshal(map[string]any{
 			"default": []any{map[string]any{"type": "insecureAcceptAnything"}}, "transports": map[string]any{"docker": scoped},
 		}))
 	}
-	wanted := must(signaturepolicy.MachineConfig(enforcedPool, files))
+	wanted := worldtest.Must(signaturepolicy.MachineConfig(enforcedPool, files))
 	found := &mcfgv1.MachineConfig{}
 	err := o.Get(o.t.Context(), client.ObjectKey{Name: generated}, found)
 	if apierrors.IsNotFound(err) {
 		wanted.Name = generated
-		o.create(wanted)
+		o.Add(wanted)
 		return
 	}
 	require.NoError(o.t, err)
@@ -245,7 +247,7 @@ func (o *openShift) operate() {
 	require.NoError(o.t, o.Update(o.t.Context(), found))
 }
 
-func has(text string, pair keyPair) bool {
+func has(text string, pair worldtest.KeyPair) bool {
 	return strings.Contains(text, base64.StdEncoding.EncodeToString(pair.Public))
 }
 
@@ -253,16 +255,16 @@ func has(text string, pair keyPair) bool {
 func TestClusterImagePolicies(t *testing.T) {
 	o := newOpenShift(t)
 	o.reconcile()
-	assert.True(t, has(o.nodePolicy(), firstKey()), "without the kind, a MachineConfig says it")
+	assert.True(t, has(o.nodePolicy(), worldtest.FirstKey()), "without the kind, a MachineConfig says it")
 
 	definition := imagePolicies(t)
-	install.Definition(t, o.config, definition)
+	install.Definition(t, o.Config, definition)
 	o.reconcile()
-	assert.Equal(t, string(firstKey().Public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
+	assert.Equal(t, string(worldtest.FirstKey().Public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
 	owner := &mcfgv1.MachineOSConfig{}
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, owner))
 	assert.True(t, metav1.IsControlledBy(o.clusterPolicy(), owner), "it goes with the MachineOSConfig")
-	assert.True(t, has(o.nodePolicy(), firstKey()), "nodes must not be without either")
+	assert.True(t, has(o.nodePolicy(), worldtest.FirstKey()), "nodes must not be without either")
 	o.reconcile()
 	assert.NotEmpty(t, o.nodePolicy(), "no one has acted on the ClusterImagePolicy yet")
 	o.clock.SetTime(o.clock.Now().Add(time.Hour))
@@ -272,10 +274,10 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.Empty(t, o.reconcile())
 	assert.Empty(t, o.nodePolicy())
 	settled := o.clusterPolicy()
-	o.called()
+	o.Called()
 	o.reconcile()
 	assert.Equal(t, settled, o.clusterPolicy(), "nothing is written where nothing has changed")
-	for _, call := range o.called() {
+	for _, call := range o.Called() {
 		assert.True(t, strings.HasPrefix(call, "GET "), call)
 	}
 
@@ -286,19 +288,19 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.Equal(t, settled.Object["spec"], o.clusterPolicy().Object["spec"], "what someone edits is put right")
 
 	// The key is rotated. Two keys are for the MachineConfig to say.
-	o.trust.keys = []keyPair{firstKey(), secondKey()}
+	o.trust.keys = []worldtest.KeyPair{worldtest.FirstKey(), worldtest.SecondKey()}
 	o.reconcile()
-	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
+	assert.True(t, has(o.nodePolicy(), worldtest.FirstKey()) && has(o.nodePolicy(), worldtest.SecondKey()))
 	assert.NotNil(t, o.clusterPolicy(), "it stays until the MachineConfig is certain to be there")
 	o.reconcile()
 	assert.Nil(t, o.clusterPolicy())
 	o.operate()
 	o.reconcile()
-	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
-	o.trust.keys = []keyPair{secondKey()}
+	assert.True(t, has(o.nodePolicy(), worldtest.FirstKey()) && has(o.nodePolicy(), worldtest.SecondKey()))
+	o.trust.keys = []worldtest.KeyPair{worldtest.SecondKey()}
 	o.reconcile()
-	assert.Equal(t, string(secondKey().Public), keyOf(t, o.clusterPolicy()))
-	assert.True(t, has(o.nodePolicy(), secondKey()) && !has(o.nodePolicy(), firstKey()))
+	assert.Equal(t, string(worldtest.SecondKey().Public), keyOf(t, o.clusterPolicy()))
+	assert.True(t, has(o.nodePolicy(), worldtest.SecondKey()) && !has(o.nodePolicy(), worldtest.FirstKey()))
 	o.operate()
 	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
@@ -310,14 +312,14 @@ func TestClusterImagePolicies(t *testing.T) {
 	o.t = t
 
 	o.operate()
-	kinds, err := dynamic.NewForConfig(o.config)
+	kinds, err := dynamic.NewForConfig(o.Config)
 	require.NoError(t, err)
 	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
-	o.eventually(func(t *assert.CollectT) {
-		_, err := o.builder.policies.Reconcile(o.cluster.t.Context(), request(enforcedPool))
+	o.Eventually(func(t *assert.CollectT) {
+		_, err := o.builder.Policies.Reconcile(o.Cluster.T.Context(), worldtest.Request(enforcedPool))
 		assert.NoError(t, err)
-		assert.NoError(t, o.Get(o.cluster.t.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
+		assert.NoError(t, o.Get(o.Cluster.T.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
 	})
 }
 
@@ -349,12 +351,12 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 			require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), &left.Items[i])))
 		}
 	}
-	o.policy.text = entry(one, firstKey()) + "," + entry(all+"/*", secondKey())
+	o.policy.text = entry(one, worldtest.FirstKey()) + "," + entry(all+"/*", worldtest.SecondKey())
 	assert.Empty(t, o.reconcile())
 	made := o.trustedPolicies()
 	require.Len(t, made, 2)
-	assert.Equal(t, string(firstKey().Public), keyOf(t, made[one]))
-	assert.Equal(t, string(secondKey().Public), keyOf(t, made[all]))
+	assert.Equal(t, string(worldtest.FirstKey().Public), keyOf(t, made[one]))
+	assert.Equal(t, string(worldtest.SecondKey().Public), keyOf(t, made[all]))
 	assert.Equal(t, signaturepolicy.TrustedClusterImagePolicyName(one), made[one].GetName())
 	assert.False(t, strings.HasPrefix(made[one].GetName(), signaturepolicy.ClusterImagePolicyName("")), "no pool has this name")
 	assert.NotNil(t, o.clusterPolicy())
@@ -366,17 +368,17 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	o.reconcile()
 	assert.Equal(t, made, o.trustedPolicies(), "nothing is written where nothing has changed")
 
-	second := o.osConfig("enforced-too")
-	o.create(rolePool(second.Name), second)
+	second := o.OSConfig("enforced-too")
+	o.Add(worldtest.RolePool(second.Name), second)
 	passSecond := func() {
-		_, err := o.builder.policies.Reconcile(t.Context(), request(second.Name))
+		_, err := o.builder.Policies.Reconcile(t.Context(), worldtest.Request(second.Name))
 		require.NoError(t, err)
 	}
 	passSecond()
 	assert.Len(t, o.trustedPolicies()[one].GetOwnerReferences(), 2)
 
 	// A second key is for the MachineConfigs of all pools to say.
-	o.policy.text = entry(one, firstKey(), secondKey()) + "," + entry(all+"/*", secondKey())
+	o.policy.text = entry(one, worldtest.FirstKey(), worldtest.SecondKey()) + "," + entry(all+"/*", worldtest.SecondKey())
 	for range 2 {
 		o.reconcile()
 		assert.Contains(t, o.nodePolicy(), one)
@@ -388,14 +390,14 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.Len(t, o.trustedPolicies(), 1)
 	o.operate()
 	o.reconcile()
-	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
+	assert.True(t, has(o.nodePolicy(), worldtest.FirstKey()) && has(o.nodePolicy(), worldtest.SecondKey()))
 	assert.NotNil(t, o.clusterPolicy(), "what one key can say is still said by it")
 
 	// While the OS image of one pool is read, another pool follows a newer trust policy.
 	const newer = "registry.example.com/newer"
 	before := o.policy.text
 	o.whileRead = func() {
-		o.policy.text += "," + entry(newer, secondKey())
+		o.policy.text += "," + entry(newer, worldtest.SecondKey())
 		o.reconcile()
 	}
 	passSecond()
@@ -406,12 +408,12 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.NotContains(t, o.trustedPolicies(), newer)
 
 	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: signaturepolicy.MachineConfigName(second.Name)}}
-	for _, object := range []client.Object{second, rolePool(second.Name), mc} {
+	for _, object := range []client.Object{second, worldtest.RolePool(second.Name), mc} {
 		require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), object)))
 	}
 
 	// Back to one key.
-	o.policy.text = entry(one, secondKey()) + "," + entry(all+"/*", secondKey())
+	o.policy.text = entry(one, worldtest.SecondKey()) + "," + entry(all+"/*", worldtest.SecondKey())
 	o.reconcile()
 	assert.Len(t, o.trustedPolicies(), 2)
 	assert.Contains(t, o.nodePolicy(), one, "until the other one is certain to be seen")
@@ -426,7 +428,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.Contains(t, o.reconcile(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by someone else; remove it`)
 	require.NoError(t, o.Delete(t.Context(), theirs))
 
-	o.policy.text = entry("registry:5000/os/hotfix", firstKey())
+	o.policy.text = entry("registry:5000/os/hotfix", worldtest.FirstKey())
 	o.reconcile()
 	assert.Empty(t, o.trustedPolicies(), "the policy does not name them any more")
 	assert.Contains(t, o.nodePolicy(), "registry:5000/os/hotfix", "the kind takes no registry without a dot")
@@ -492,7 +494,7 @@ func testForbiddenClusterPolicy(t *testing.T, o *openShift) {
 	o.reader.Reader = forbidding{reader}
 	for range 2 {
 		assert.Empty(t, o.reconcile())
-		assert.True(t, has(o.nodePolicy(), secondKey()))
+		assert.True(t, has(o.nodePolicy(), worldtest.SecondKey()))
 	}
 	o.reader.Reader = reader
 	o.reconcile()
@@ -507,7 +509,7 @@ func testForeignClusterPolicy(t *testing.T, o *openShift) {
 	theirs.SetGroupVersionKind(ours.GroupVersionKind())
 	theirs.SetName(ours.GetName())
 	require.NoError(t, unstructured.SetNestedStringSlice(theirs.Object, []string{"example.com/theirs"}, "spec", "scopes"))
-	o.create(theirs)
+	o.Add(theirs)
 	assert.Contains(t, o.reconcile(), `ClusterImagePolicy "layerwright-enforced" was made by someone else; remove it`)
 	assert.Equal(t, theirs.GetResourceVersion(), o.clusterPolicy().GetResourceVersion())
 	require.NoError(t, o.Delete(t.Context(), theirs))

@@ -1,4 +1,4 @@
-package builder
+package builds_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // TestTheRetryLimit ends a build that fails for a reason outside of it, with the attempt that is
@@ -34,23 +35,23 @@ func TestTheRetryLimit(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = tt.limit })
-			w.registry.answering(failing(http.MethodPatch, http.StatusInternalServerError))
+			w := worldtest.Layered(t, "worker")
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = tt.limit })
+			w.Registry.Answering(worldtest.Failing(http.MethodPatch, http.StatusInternalServerError))
 			for range tt.rounds {
-				_ = w.round(w.builder()) // a process of its own each time
+				_ = w.Round(w.Builder()) // a process of its own each time
 			}
-			build := w.builds()[0]
-			assert.Equal(t, tt.state, w.states()[build.Name])
-			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)
-			w.registry.answering(nil)
+			build := w.Builds()[0]
+			assert.Equal(t, tt.state, w.States()[build.Name])
+			assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildFailed), tt.says)
+			w.Registry.Answering(nil)
 			if tt.state == "Failed" {
-				assert.Contains(t, w.says("worker", status.Stalled), "True RetryLimitReached build \""+build.Name+"\" failed: attempt ")
-				w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
+				assert.Contains(t, w.Says("worker", status.Stalled), "True RetryLimitReached build \""+build.Name+"\" failed: attempt ")
+				w.Clock.SetTime(w.Clock.Now().Add(plan.RetryAfter))
 			}
-			w.struggle(func() *process { return w.builder() })
-			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-			assert.Len(t, w.builds(), 1)
+			w.Struggle(func() *worldtest.Process { return w.Builder() })
+			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+			assert.Len(t, w.Builds(), 1)
 		})
 	}
 }
@@ -58,12 +59,12 @@ func TestTheRetryLimit(t *testing.T) {
 // TestAnEndingProcessUsesUpNoAttempt: what it breaks off is no fault of the registry's.
 func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
-	require.NoError(t, w.round(w.builder()))
-	build := w.builds()[0]
+	w := worldtest.Layered(t, "worker")
+	w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
+	require.NoError(t, w.Round(w.Builder()))
+	build := w.Builds()[0]
 	ctx, cancel := context.WithCancel(t.Context())
-	w.registry.answering(func(_ http.ResponseWriter, r *http.Request) bool {
+	w.Registry.Answering(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
 			cancel()
 			<-r.Context().Done()
@@ -71,12 +72,12 @@ func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 		}
 		return false
 	})
-	_, err := w.builder().builds.Reconcile(ctx, request(build.Name))
+	_, err := w.Builder().Parts().Builds.Reconcile(ctx, worldtest.Request(build.Name))
 	require.Error(t, err)
-	w.registry.answering(nil)
-	w.struggle(func() *process { return w.builder() })
-	assert.Equal(t, build.UID, w.builds()[0].UID)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.Registry.Answering(nil)
+	w.Struggle(func() *worldtest.Process { return w.Builder() })
+	assert.Equal(t, build.UID, w.Builds()[0].UID)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
 
 func TestBuildTimeout(t *testing.T) {
@@ -93,26 +94,26 @@ func TestBuildTimeout(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
-			require.NoError(t, w.round(w.builder()))
-			w.registry.answering(failing(http.MethodPut, 0))
-			_ = w.round(w.builder(func(o *settings) { o.Attempt = 500 * time.Millisecond }))
-			build := w.builds()[0]
-			assert.Equal(t, tt.state, w.states()[build.Name])
-			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)
+			w := worldtest.Layered(t, "worker")
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
+			require.NoError(t, w.Round(w.Builder()))
+			w.Registry.Answering(worldtest.Failing(http.MethodPut, 0))
+			_ = w.Round(w.Builder(func(o *worldtest.Settings) { o.Attempt = 500 * time.Millisecond }))
+			build := w.Builds()[0]
+			assert.Equal(t, tt.state, w.States()[build.Name])
+			assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildFailed), tt.says)
 			if tt.state == "Failed" {
-				_, err := w.reconcileConfig(w.builder(), "worker")
+				_, err := w.ReconcileConfig(w.Builder(), "worker")
 				require.NoError(t, err)
-				assert.Contains(t, w.says("worker", status.Stalled), `True TimedOut build "`+build.Name+`" failed: it took longer than spec.buildTimeout (300ms): pushing image `)
+				assert.Contains(t, w.Says("worker", status.Stalled), `True TimedOut build "`+build.Name+`" failed: it took longer than spec.buildTimeout (300ms): pushing image `)
 			}
-			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "" }) // the image itself takes its time on a slow machine
-			w.registry.answering(nil)
+			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "" }) // the image itself takes its time on a slow machine
+			w.Registry.Answering(nil)
 			if tt.state != "Failed" { // one that timed out is made again when it gets more time
-				w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
+				w.Clock.SetTime(w.Clock.Now().Add(plan.RetryAfter))
 			}
-			w.struggle(func() *process { return w.builder() })
-			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			w.Struggle(func() *worldtest.Process { return w.Builder() })
+			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 		})
 	}
 }

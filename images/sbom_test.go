@@ -1,4 +1,4 @@
-package builder
+package images_test
 
 import (
 	"fmt"
@@ -14,9 +14,8 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images"
-	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
-	"github.com/layerwright/layerwright/osimage/baseimage"
+	"github.com/layerwright/layerwright/test/worldtest"
 	"github.com/layerwright/layerwright/trust/sign"
 )
 
@@ -27,27 +26,20 @@ const (
 )
 
 // withPackages is a world whose OS image has a package database.
-func withPackages(t *testing.T, installed string) *world {
+func withPackages(t *testing.T, installed string) *worldtest.World {
 	t.Helper()
-	w := newWorld(t)
-	image := must(mutate.AppendLayers(osImage(t, "packages", "amd64"), registrytest.Layer(t, map[string]string{dpkgPath: installed})))
-	w.base = w.registry.Push(t, "stream/os:packages", image)
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
+	w := worldtest.New(t)
+	image := worldtest.Must(mutate.AppendLayers(worldtest.OSImage(t, "packages", "amd64"), registrytest.Layer(t, map[string]string{dpkgPath: installed})))
+	w.Base = w.Registry.Push(t, "stream/os:packages", image)
+	w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), w.Config("worker"))
 	return w
 }
 
-// withSBOMs makes a Builder attest with the key of the Secret "signing", SBOMs too.
-func (w *world) withSBOMs(o *settings) {
-	signer := sign.NewSigner(w.secretKeys())
-	o.Signer, o.Attester = signer, signer
-	o.SBOMs = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1", w.clock)
-}
-
 // sbom is the signed SBOM of an image, and the package URLs of what it lists.
-func (w *world) sbom(image string, by keyPair) (*spdx.Document, []string) {
-	w.t.Helper()
+func sbom(w *worldtest.World, image string, by worldtest.KeyPair) (*spdx.Document, []string) {
+	w.T.Helper()
 	document := &spdx.Document{}
-	w.readStated(image, sign.PredicateSPDX, by, document)
+	w.ReadStated(image, sign.PredicateSPDX, by, document)
 	var listed []string
 	for _, p := range document.Packages {
 		if url := p.PackageExternalReferences[0].Locator; !strings.HasPrefix(url, "pkg:oci/") {
@@ -61,37 +53,37 @@ func TestSBOMs(t *testing.T) {
 	t.Parallel()
 	t.Run("configuration alone adds no package to the base image's", func(t *testing.T) {
 		t.Parallel()
-		w, keys := withPackages(t, bashOnly), newKeyPair()
-		w.add(keys.secret())
-		b := w.builder(w.withSBOMs)
-		w.settle(b)
-		image := w.onlyImage()
-		document, listed := w.sbom(string(image.Spec.PullSpec), keys)
+		w, keys := withPackages(t, bashOnly), worldtest.NewKeyPair()
+		w.Add(keys.Secret())
+		b := w.Builder(w.WithSBOMs)
+		w.Settle(b)
+		image := w.OnlyImage()
+		document, listed := sbom(w, string(image.Spec.PullSpec), keys)
 		assert.Empty(t, listed)
 		assert.Equal(t, string(image.Spec.PullSpec), document.DocumentName)
 		assert.Contains(t, document.Packages[0].PackageComment, "leave its package databases, if it has any, as they are")
-		assert.Equal(t, strings.TrimPrefix(w.base, w.registry.host+"/stream/os@"), document.Packages[1].PackageVersion)
+		assert.Equal(t, strings.TrimPrefix(w.Base, w.Registry.Host+"/stream/os@"), document.Packages[1].PackageVersion)
 
-		w.rerender("worker", "2", "/etc/motd", "two")
-		w.registry.requests()
-		w.settle(b)
-		require.Len(t, w.images(), 2)
-		asked := w.registry.requests()
-		for _, layer := range must(must(ggcr.Image(w.registry.parse(t, w.base))).Manifest()).Layers {
+		w.Rerender("worker", "2", "/etc/motd", "two")
+		w.Registry.Requests()
+		w.Settle(b)
+		require.Len(t, w.Images(), 2)
+		asked := w.Registry.Requests()
+		for _, layer := range worldtest.Must(worldtest.Must(ggcr.Image(w.Registry.Parse(t, w.Base))).Manifest()).Layers {
 			assert.NotContains(t, asked, http.MethodGet+" /v2/stream/os/blobs/"+layer.Digest.String(), "nothing of the base image is read")
 		}
 	})
-	for name, containerfile := range map[string]string{"content below the configuration": cheapFile, "content on top of the configuration": configsFirst} {
+	for name, containerfile := range map[string]string{"content below the configuration": worldtest.CheapFile, "content on top of the configuration": worldtest.ConfigsFirst} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, keys := withPackages(t, bashOnly), newKeyPair()
-			w.add(keys.secret())
-			w.containerfile(containerfile)
-			w.installs = map[string]string{dpkgPath: withVim}
-			s := newStandIn(w)
-			w.settle(w.builder(w.withSBOMs, func(o *settings) { o.Backends = asJobs(s) }))
-			image := w.onlyImage()
-			_, listed := w.sbom(string(image.Spec.PullSpec), keys)
+			w, keys := withPackages(t, bashOnly), worldtest.NewKeyPair()
+			w.Add(keys.Secret())
+			w.Containerfile(containerfile)
+			w.Installs = map[string]string{dpkgPath: withVim}
+			s := worldtest.NewStandIn(w)
+			w.Settle(w.Builder(w.WithSBOMs, func(o *worldtest.Settings) { o.Backends = worldtest.AsJobs(s) }))
+			image := w.OnlyImage()
+			_, listed := sbom(w, string(image.Spec.PullSpec), keys)
 			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
 			assert.Equal(t, []string{sign.PredicateProvenance, sign.PredicateSPDX}, predicates(image))
 		})
@@ -109,16 +101,16 @@ func TestSBOMs(t *testing.T) {
 	} {
 		t.Run(name+" keeps an image from having one, and not from being signed", func(t *testing.T) {
 			t.Parallel()
-			w, keys := withPackages(t, bashOnly), newKeyPair()
-			w.add(keys.secret())
-			w.containerfile(cheapFile)
-			w.installs = tt.install
-			s := newStandIn(w)
-			w.settle(w.builder(w.withSBOMs, func(o *settings) { o.Backends = asJobs(s) }))
-			image := w.onlyImage()
+			w, keys := withPackages(t, bashOnly), worldtest.NewKeyPair()
+			w.Add(keys.Secret())
+			w.Containerfile(worldtest.CheapFile)
+			w.Installs = tt.install
+			s := worldtest.NewStandIn(w)
+			w.Settle(w.Builder(w.WithSBOMs, func(o *worldtest.Settings) { o.Backends = worldtest.AsJobs(s) }))
+			image := w.OnlyImage()
 			assert.True(t, images.IsSigned(image))
 			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
-			assert.Contains(t, text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), tt.says)
+			assert.Contains(t, worldtest.Text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), tt.says)
 		})
 	}
 }

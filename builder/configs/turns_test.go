@@ -1,4 +1,4 @@
-package builder
+package configs_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/turns"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // queued is a reader of base images that takes a turn for each.
@@ -51,7 +52,7 @@ func (s sharing) Index(ctx context.Context, image v1.Image) (*osindex.Index, err
 // TestWhoWaitsForATurnSaysSoOnce has another pool read the base image for long.
 func TestWhoWaitsForATurnSaysSoOnce(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
+	w := worldtest.Layered(t, "worker")
 	var flights turns.Flights
 	begun, ends, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
@@ -63,47 +64,47 @@ func TestWhoWaitsForATurnSaysSoOnce(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	b := w.builder(func(o *settings) { o.Base, o.SlowAfter = sharing{o.Base, &flights}, 20*time.Millisecond })
-	require.NoError(t, w.round(b))
-	assert.Contains(t, w.says("worker", status.Reconciling), "True WaitingForTurn ")
-	written := len(w.writes)
+	b := w.Builder(func(o *worldtest.Settings) { o.Base, o.SlowAfter = sharing{o.Base, &flights}, 20*time.Millisecond })
+	require.NoError(t, w.Round(b))
+	assert.Contains(t, w.Says("worker", status.Reconciling), "True WaitingForTurn ")
+	written := len(w.Writes)
 	for range 2 {
-		require.NoError(t, w.round(b))
+		require.NoError(t, w.Round(b))
 	}
-	assert.Empty(t, w.writes[written:], "what it waits for is said already")
+	assert.Empty(t, w.Writes[written:], "what it waits for is said already")
 	close(ends)
 	require.EqualError(t, <-ended, "broken off")
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
 
 // TestWaitingForATurnUsesUpNoAttempt: other images are no fault of the build's.
 func TestWaitingForATurnUsesUpNoAttempt(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
+	w := worldtest.Layered(t, "worker")
+	w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
 	given := turns.New(1, clock.RealClock{})
-	require.NoError(t, w.round(w.builder()))
+	require.NoError(t, w.Round(w.Builder()))
 	_, end, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
 	require.NoError(t, err)
-	b := w.builder(func(o *settings) { o.Base = queued{o.Base, given} })
+	b := w.Builder(func(o *worldtest.Settings) { o.Base = queued{o.Base, given} })
 	for range 2 {
-		_, err = b.builds.Reconcile(t.Context(), request(w.builds()[0].Name))
+		_, err = b.Parts().Builds.Reconcile(t.Context(), worldtest.Request(w.Builds()[0].Name))
 		require.NoError(t, err)
 	}
-	assert.Equal(t, "False AsExpected", text(w.builds()[0].Status.Conditions, status.BuildFailed))
+	assert.Equal(t, "False AsExpected", worldtest.Text(w.Builds()[0].Status.Conditions, status.BuildFailed))
 	end()
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
 
 // TestWhoWaitsForATurnSaysWhose has a base image of a slow registry take the only turn.
 func TestWhoWaitsForATurnSaysWhose(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
+	w := worldtest.Layered(t, "worker")
 	given := turns.New(1, clock.RealClock{})
-	process := func() *process {
-		return w.builder(func(o *settings) { o.Base = queued{o.Base, given} })
+	process := func() *worldtest.Process {
+		return w.Builder(func(o *worldtest.Settings) { o.Base = queued{o.Base, given} })
 	}
 	slow := func() (end func()) {
 		_, end, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
@@ -113,26 +114,26 @@ func TestWhoWaitsForATurnSaysWhose(t *testing.T) {
 	const says = `it waits for the turn of image "slow.example/os:1" of registry "slow.example", which is read now`
 
 	end := slow()
-	require.NoError(t, w.round(process()), "waiting is no failure")
-	assert.Contains(t, w.says("worker", status.Reconciling), "True WaitingForTurn ")
-	assert.Contains(t, w.says("worker", status.Reconciling), says)
+	require.NoError(t, w.Round(process()), "waiting is no failure")
+	assert.Contains(t, w.Says("worker", status.Reconciling), "True WaitingForTurn ")
+	assert.Contains(t, w.Says("worker", status.Reconciling), says)
 	end()
-	require.NoError(t, w.round(process()))
-	require.Len(t, w.builds(), 1)
+	require.NoError(t, w.Round(process()))
+	require.Len(t, w.Builds(), 1)
 
 	end = slow()
-	require.NoError(t, w.round(process()))
-	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.Reconciling), "True WaitingForTurn ")
-	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.Reconciling), says)
+	require.NoError(t, w.Round(process()))
+	assert.Contains(t, worldtest.Text(w.Builds()[0].Status.Conditions, status.Reconciling), "True WaitingForTurn ")
+	assert.Contains(t, worldtest.Text(w.Builds()[0].Status.Conditions, status.Reconciling), says)
 	end()
 	b := process()
-	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.Settle(b)
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 
 	end = slow()
-	w.clock.SetTime(w.clock.Now().Add(time.Hour)) // what was found is looked at again
-	require.NoError(t, w.round(b))
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "a turn changes nothing about an image")
+	w.Clock.SetTime(w.Clock.Now().Add(time.Hour)) // what was found is looked at again
+	require.NoError(t, w.Round(b))
+	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready), "a turn changes nothing about an image")
 	end()
 }
 
@@ -141,29 +142,29 @@ func TestWhoWaitsForATurnSaysWhose(t *testing.T) {
 func TestAPassingWaitAnswersNoQuestion(t *testing.T) {
 	t.Parallel()
 	given := turns.New(1, clock.RealClock{})
-	process := func(w *world) *process {
-		return w.builder(func(o *settings) { o.Base = queued{o.Base, given} })
+	process := func(w *worldtest.World) *worldtest.Process {
+		return w.Builder(func(o *worldtest.Settings) { o.Base = queued{o.Base, given} })
 	}
-	w := layered(t, "worker")
-	w.annotate("worker", mcfgv1.AnnotationCheckImages)
+	w := worldtest.Layered(t, "worker")
+	w.Annotate("worker", mcfgv1.AnnotationCheckImages)
 	_, end, err := given.Take(t.Context(), "slow.example", "slow.example/os:1")
 	require.NoError(t, err)
-	require.NoError(t, w.round(process(w)))
-	assert.Contains(t, w.says("worker", status.Reconciling), "True WaitingForTurn ")
-	assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "nothing was checked")
+	require.NoError(t, w.Round(process(w)))
+	assert.Contains(t, w.Says("worker", status.Reconciling), "True WaitingForTurn ")
+	assert.Contains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "nothing was checked")
 	end()
-	w.settle(process(w))
-	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
+	w.Settle(process(w))
+	assert.NotContains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
 
 	base := &busy{}
-	w, b := trying(t, motd, func(o *settings) {
+	w, b := worldtest.Trying(t, worldtest.Motd, func(o *worldtest.Settings) {
 		base.Loader = o.Base.(*baseimage.Loader)
 		o.Base = base
 	})
-	w.try(newStream)
+	w.Try(worldtest.NewStream)
 	for reading := 1; ; reading++ { // each of them may have to wait
 		base.left = reading
-		trial, result, err := w.reconcileTrial(b)
+		trial, result, err := w.ReconcileTrial(b)
 		require.NoError(t, err)
 		if base.left > 0 {
 			assert.Equal(t, mcfgv1.StreamTrialReported, trial.State)

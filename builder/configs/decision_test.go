@@ -1,4 +1,4 @@
-package builder
+package configs_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // countedBases counts how often it is read what a base image has.
@@ -37,20 +38,20 @@ func (c *countedBases) Index(ctx context.Context, image v1.Image) (*osindex.Inde
 // TestOneChangeIsDecidedOnce counts what a change of one file costs.
 func TestOneChangeIsDecidedOnce(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	bases := &countedBases{Loader: baseimage.New(baseimage.Options{CacheDir: w.cacheDir})}
-	b := w.builder(func(o *settings) { o.Base = bases })
-	w.settle(b)
-	w.registry.requests()
+	w := worldtest.Layered(t, "worker")
+	bases := &countedBases{Loader: baseimage.New(baseimage.Options{CacheDir: w.CacheDir})}
+	b := w.Builder(func(o *worldtest.Settings) { o.Base = bases })
+	w.Settle(b)
+	w.Registry.Requests()
 	bases.reads.Store(0)
-	w.rerender("worker", "2", "/etc/motd", "two")
-	w.settle(b)
+	w.Rerender("worker", "2", "/etc/motd", "two")
+	w.Settle(b)
 
-	build := read(w, &mcfgv1.MachineOSBuild{}, w.osConfig("worker").Status.MachineOSBuild.Name)
+	build := worldtest.Read(w, &mcfgv1.MachineOSBuild{}, w.OSConfig("worker").Status.MachineOSBuild.Name)
 	assert.Equal(t, mcfgv1.BuildActionAppend, build.Spec.Decision.Action)
-	_, tag, _ := strings.Cut(strings.TrimPrefix(string(build.Spec.RenderedImagePushSpec), w.registry.host), ":")
+	_, tag, _ := strings.Cut(strings.TrimPrefix(string(build.Spec.RenderedImagePushSpec), w.Registry.Host), ":")
 	var looked []string
-	for _, request := range w.registry.requests() {
+	for _, request := range w.Registry.Requests() {
 		if strings.HasSuffix(request, "/manifests/"+tag) && !strings.HasPrefix(request, "PUT") {
 			looked = append(looked, request)
 		}
@@ -74,37 +75,37 @@ func TestABuildMakesWhatWasDecided(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			b := w.builder()
-			require.NoError(t, w.round(b))
-			build := w.builds()[0]
-			edit(w, &mcfgv1.MachineConfig{}, "rendered-worker-1", func(mc *mcfgv1.MachineConfig) {
+			w := worldtest.Layered(t, "worker")
+			b := w.Builder()
+			require.NoError(t, w.Round(b))
+			build := w.Builds()[0]
+			worldtest.Edit(w, &mcfgv1.MachineConfig{}, "rendered-worker-1", func(mc *mcfgv1.MachineConfig) {
 				mc.Spec.Config.Raw = bytes.ReplaceAll(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,two"))
 			})
 			if tt.restarts {
-				b = w.builder()
+				b = w.Builder()
 			}
-			_, err := w.reconcileBuild(b, build.Name)
+			_, err := w.ReconcileBuild(b, build.Name)
 			require.NoError(t, err)
-			assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.Ready), strings.TrimPrefix(tt.says, "True "))
-			w.settle(b)
-			current := w.osConfig("worker").Status
+			assert.Contains(t, worldtest.Text(worldtest.Read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.Ready), strings.TrimPrefix(tt.says, "True "))
+			w.Settle(b)
+			current := w.OSConfig("worker").Status
 			assert.NotEqual(t, build.Name, current.MachineOSBuild.Name)
-			assert.Equal(t, "two", w.unpacked(string(current.CurrentImagePullSpec), "amd64", "etc/motd"))
+			assert.Equal(t, "two", w.Unpacked(string(current.CurrentImagePullSpec), "amd64", "etc/motd"))
 		})
 	}
 }
 
 // asBefore makes a build what an earlier version of Layerwright would have requested.
-func (w *world) asBefore(name string) {
-	w.t.Helper()
-	edit(w, &mcfgv1.MachineOSBuild{}, name, func(b *mcfgv1.MachineOSBuild) {
+func asBefore(w *worldtest.World, name string) {
+	w.T.Helper()
+	worldtest.Edit(w, &mcfgv1.MachineOSBuild{}, name, func(b *mcfgv1.MachineOSBuild) {
 		record, err := plan.RecordOf(b)
-		require.NoError(w.t, err)
+		require.NoError(w.T, err)
 		var out bytes.Buffer
 		zip := gzip.NewWriter(&out)
-		require.NoError(w.t, json.NewEncoder(zip).Encode(record))
-		require.NoError(w.t, zip.Close())
+		require.NoError(w.T, json.NewEncoder(zip).Encode(record))
+		require.NoError(w.T, zip.Close())
 		d := b.Spec.Decision
 		b.Annotations = map[string]string{
 			mcfgv1.AnnotationBaseImage: string(d.BaseImage), mcfgv1.AnnotationOSImageStream: d.OSImageStream,
@@ -120,32 +121,32 @@ func (w *world) asBefore(name string) {
 func TestBuildsOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	for name, rounds := range map[string]int{"one that has succeeded": 20, "one that is under way": 1} {
-		for content, containerfile := range map[string]string{"configuration": "", "content": cheapFile} {
+		for content, containerfile := range map[string]string{"configuration": "", "content": worldtest.CheapFile} {
 			t.Run(fmt.Sprintf("%s, with %s", name, content), func(t *testing.T) {
 				t.Parallel()
-				w, _, use := withContent(t, containerfile)
-				b := w.builder(use)
+				w, _, use := worldtest.WithContent(t, containerfile)
+				b := w.Builder(use)
 				for range rounds {
-					require.NoError(t, w.round(b))
+					require.NoError(t, w.Round(b))
 				}
-				build := w.builds()[0]
-				w.asBefore(build.Name)
-				w.writes = nil
-				b = w.builder(use)
-				w.settle(b)
-				require.Len(t, w.builds(), 1)
-				after := w.builds()[0]
+				build := w.Builds()[0]
+				asBefore(w, build.Name)
+				w.Writes = nil
+				b = w.Builder(use)
+				w.Settle(b)
+				require.Len(t, w.Builds(), 1)
+				after := w.Builds()[0]
 				assert.Equal(t, build.UID, after.UID)
-				assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-				assert.NotContains(t, fmt.Sprint(w.writes), "MachineOSBuild "+build.Name+" delete")
+				assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
+				assert.NotContains(t, fmt.Sprint(w.Writes), "MachineOSBuild "+build.Name+" delete")
 				if image := build.Status.DigestedImagePushSpec; image != "" {
 					assert.Equal(t, image, after.Status.DigestedImagePushSpec)
-					assert.NotContains(t, fmt.Sprint(w.writes), "create")
+					assert.NotContains(t, fmt.Sprint(w.Writes), "create")
 				}
 
-				w.rerender("worker", "2", "/etc/motd", "two")
-				w.settle(b)
-				next := read(w, &mcfgv1.MachineOSBuild{}, w.osConfig("worker").Status.MachineOSBuild.Name)
+				w.Rerender("worker", "2", "/etc/motd", "two")
+				w.Settle(b)
+				next := worldtest.Read(w, &mcfgv1.MachineOSBuild{}, w.OSConfig("worker").Status.MachineOSBuild.Name)
 				assert.Equal(t, "file /etc/motd changed", next.Status.Why)
 			})
 		}

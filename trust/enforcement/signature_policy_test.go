@@ -1,4 +1,4 @@
-package builder
+package enforcement_test
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/test/worldtest"
 	"github.com/layerwright/layerwright/trust/enforcement"
 	"github.com/layerwright/layerwright/trust/sign"
 	"github.com/layerwright/layerwright/trust/signaturepolicy"
@@ -30,32 +31,27 @@ import (
 
 const policyName = "99-worker-layerwright-signature-policy"
 
-// enforcing makes a Builder that makes nodes insist on the key of the Secret "signing".
-func (w *world) enforcing(o *settings) {
-	o.Trust = w.secretKeys()
-}
-
-func (w *world) reconcilePolicy(b *process) error {
-	w.t.Helper()
-	if b.parts.Finder.Latest("worker") == nil { // the OS image has to be known
-		_, err := w.reconcileConfig(b, "worker")
-		require.NoError(w.t, err)
+func reconcilePolicy(w *worldtest.World, b *worldtest.Process) error {
+	w.T.Helper()
+	if b.Parts().Finder.Latest("worker") == nil { // the OS image has to be known
+		_, err := w.ReconcileConfig(b, "worker")
+		require.NoError(w.T, err)
 	}
-	result, err := b.policies.Reconcile(w.t.Context(), request("worker"))
+	result, err := b.Policies.Reconcile(w.T.Context(), worldtest.Request("worker"))
 	if err == nil {
-		assert.Positive(w.t, result.RequeueAfter, "secrets are not watched")
+		assert.Positive(w.T, result.RequeueAfter, "secrets are not watched")
 	}
 	return err
 }
 
 // selecting makes the pool select MachineConfigs of its role.
-func (w *world) selecting() {
-	edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) {
+func selecting(w *worldtest.World) {
+	worldtest.Edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) {
 		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}}
 	})
 }
 
-func (w *world) policyText(t *testing.T) string {
+func policyText(w *worldtest.World, t *testing.T) string {
 	t.Helper()
 	mc := &mcfgv1.MachineConfig{}
 	if client.IgnoreNotFound(w.Get(t.Context(), client.ObjectKey{Name: policyName}, mc)) != nil || mc.Name == "" {
@@ -81,67 +77,67 @@ func inBase64(text string) string {
 
 func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.selecting()
-	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Empty(t, w.policyText(t), "there is no key yet")
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
+	b := w.Builder(w.Signing, w.Enforcing)
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Empty(t, policyText(w, t), "there is no key yet")
 
-	w.add(firstKey().secret())
-	require.NoError(t, w.reconcilePolicy(b))
-	text := w.policyText(t)
-	assert.Contains(t, text, `"`+w.registry.host+`/host/os": [`)
-	assert.Contains(t, text, base64.StdEncoding.EncodeToString(firstKey().Public))
-	mc := read(w, &mcfgv1.MachineConfig{}, policyName)
-	assert.True(t, metav1.IsControlledBy(mc, w.osConfig("worker")))
+	w.Add(worldtest.FirstKey().Secret())
+	require.NoError(t, reconcilePolicy(w, b))
+	text := policyText(w, t)
+	assert.Contains(t, text, `"`+w.Registry.Host+`/host/os": [`)
+	assert.Contains(t, text, base64.StdEncoding.EncodeToString(worldtest.FirstKey().Public))
+	mc := worldtest.Read(w, &mcfgv1.MachineConfig{}, policyName)
+	assert.True(t, metav1.IsControlledBy(mc, w.OSConfig("worker")))
 	assert.Equal(t, map[string]string{"machineconfiguration.openshift.io/role": "worker"}, mc.Labels)
 
-	written := len(w.writes)
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Len(t, w.writes, written)
+	written := len(w.Writes)
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Len(t, w.Writes, written)
 
-	edit(w, mc, policyName, func(mc *mcfgv1.MachineConfig) {
+	worldtest.Edit(w, mc, policyName, func(mc *mcfgv1.MachineConfig) {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.2.0"}}`)
 	})
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Equal(t, text, w.policyText(t), "what someone edits is put right")
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Equal(t, text, policyText(w, t), "what someone edits is put right")
 
-	w.remove(firstKey().secret())
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Equal(t, text, w.policyText(t), "a key that is lost opens nodes to nothing")
+	w.Remove(worldtest.FirstKey().Secret())
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Equal(t, text, policyText(w, t), "a key that is lost opens nodes to nothing")
 
-	rotating := secondKey().secret()
-	rotating.Data[sign.SecretTrusted] = firstKey().Public
-	w.add(rotating)
-	require.NoError(t, w.reconcilePolicy(b))
-	both := w.policyText(t)
+	rotating := worldtest.SecondKey().Secret()
+	rotating.Data[sign.SecretTrusted] = worldtest.FirstKey().Public
+	w.Add(rotating)
+	require.NoError(t, reconcilePolicy(w, b))
+	both := policyText(w, t)
 	assert.Contains(t, both, "keyDatas")
-	for _, key := range []keyPair{firstKey(), secondKey()} {
+	for _, key := range []worldtest.KeyPair{worldtest.FirstKey(), worldtest.SecondKey()} {
 		assert.Contains(t, both, base64.StdEncoding.EncodeToString(key.Public))
 	}
-	w.remove(rotating)
-	back := firstKey().secret()
-	back.Data[sign.SecretTrusted] = secondKey().Public
-	w.add(back)
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Equal(t, both, w.policyText(t), "which of them signs makes no other policy")
-	w.remove(back)
-	w.add(secondKey().secret())
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.NotContains(t, w.policyText(t), base64.StdEncoding.EncodeToString(firstKey().Public))
+	w.Remove(rotating)
+	back := worldtest.FirstKey().Secret()
+	back.Data[sign.SecretTrusted] = worldtest.SecondKey().Public
+	w.Add(back)
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Equal(t, both, policyText(w, t), "which of them signs makes no other policy")
+	w.Remove(back)
+	w.Add(worldtest.SecondKey().Secret())
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.NotContains(t, policyText(w, t), base64.StdEncoding.EncodeToString(worldtest.FirstKey().Public))
 }
 
 func TestPoliciesOfAdministratorsAreJoined(t *testing.T) {
 	t.Parallel()
 	const theirs = `{"default":[{"type":"reject"}],"transports":{"docker":{"quay.io":[{"type":"insecureAcceptAnything"}]}}}`
-	w := layered(t, "worker")
-	w.selecting()
-	w.add(firstKey().secret(), ownPolicy("40-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)), ownPolicy("50-policy", inBase64(theirs)))
-	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.reconcilePolicy(b))
-	text := w.policyText(t)
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
+	w.Add(worldtest.FirstKey().Secret(), ownPolicy("40-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)), ownPolicy("50-policy", inBase64(theirs)))
+	b := w.Builder(w.Signing, w.Enforcing)
+	require.NoError(t, reconcilePolicy(w, b))
+	text := policyText(w, t)
 	assert.Contains(t, text, `"quay.io"`)
-	assert.Contains(t, text, w.registry.host+"/host/os")
+	assert.Contains(t, text, w.Registry.Host+"/host/os")
 	assert.NotContains(t, text, "docker-daemon", "theirs rejects by default")
 }
 
@@ -159,23 +155,23 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			w.selecting()
-			w.add(firstKey().secret(), tt.own)
-			b := w.builder(w.signing, w.enforcing)
-			require.NoError(t, w.reconcilePolicy(b))
-			told := strings.Join(w.told(), "\n")
+			w := worldtest.Layered(t, "worker")
+			selecting(w)
+			w.Add(worldtest.FirstKey().Secret(), tt.own)
+			b := w.Builder(w.Signing, w.Enforcing)
+			require.NoError(t, reconcilePolicy(w, b))
+			told := strings.Join(w.Told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
 
-			w.settle(b)
-			assert.Contains(t, w.says("worker", status.Stalled), "True InvalidMachineConfig nodes are not made to require signatures: ")
-			assert.Contains(t, w.says("worker", mcfgv1.ConfigSignaturesEnforced), tt.want)
-			w.remove(tt.own)
-			require.NoError(t, w.reconcilePolicy(b))
-			w.settle(b)
-			assert.Equal(t, "True AsExpected", w.says("worker", mcfgv1.ConfigSignaturesEnforced))
-			assert.Contains(t, w.says("worker", status.Ready), "True")
+			w.Settle(b)
+			assert.Contains(t, w.Says("worker", status.Stalled), "True InvalidMachineConfig nodes are not made to require signatures: ")
+			assert.Contains(t, w.Says("worker", mcfgv1.ConfigSignaturesEnforced), tt.want)
+			w.Remove(tt.own)
+			require.NoError(t, reconcilePolicy(w, b))
+			w.Settle(b)
+			assert.Equal(t, "True AsExpected", w.Says("worker", mcfgv1.ConfigSignaturesEnforced))
+			assert.Contains(t, w.Says("worker", status.Ready), "True")
 		})
 	}
 }
@@ -184,51 +180,51 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 // worker's signature policy too, and its own wins.
 func TestPolicyOfACustomPool(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "infra")
-	edit(w, &mcfgv1.MachineConfigPool{}, "infra", func(p *mcfgv1.MachineConfigPool) {
+	w := worldtest.Layered(t, "infra")
+	worldtest.Edit(w, &mcfgv1.MachineConfigPool{}, "infra", func(p *mcfgv1.MachineConfigPool) {
 		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: mcfgv1.LabelRole, Operator: metav1.LabelSelectorOpIn, Values: []string{"worker", "infra"}},
 		}}
 	})
-	w.add(firstKey().secret(), ownPolicy(policyName, inBase64(strict)))
-	b := w.builder(w.signing, w.enforcing)
-	_, err := w.reconcileConfig(b, "infra")
+	w.Add(worldtest.FirstKey().Secret(), ownPolicy(policyName, inBase64(strict)))
+	b := w.Builder(w.Signing, w.Enforcing)
+	_, err := w.ReconcileConfig(b, "infra")
 	require.NoError(t, err)
-	_, err = b.policies.Reconcile(t.Context(), request("infra"))
+	_, err = b.Policies.Reconcile(t.Context(), worldtest.Request("infra"))
 	require.NoError(t, err)
-	assert.NotContains(t, strings.Join(w.told(), "\n"), "SignaturePolicyFailed")
-	files, err := signaturepolicy.FilesOf(read(w, &mcfgv1.MachineConfig{}, "99-infra-layerwright-signature-policy"))
+	assert.NotContains(t, strings.Join(w.Told(), "\n"), "SignaturePolicyFailed")
+	files, err := signaturepolicy.FilesOf(worldtest.Read(w, &mcfgv1.MachineConfig{}, "99-infra-layerwright-signature-policy"))
 	require.NoError(t, err)
-	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), w.registry.host+"/host/os")
+	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), w.Registry.Host+"/host/os")
 	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), "quay.io/ours", "the worker's is kept")
 }
 
 func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.add(firstKey().secret())
-	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.reconcilePolicy(b))
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Contains(t, strings.Join(w.told(), "\n"), `spec.machineConfigSelector of the pool "worker" does not select MachineConfig "`+policyName)
-	w.remove(w.osConfig("worker"))
-	_, err := b.policies.Reconcile(t.Context(), request("worker"))
+	w := worldtest.Layered(t, "worker")
+	w.Add(worldtest.FirstKey().Secret())
+	b := w.Builder(w.Signing, w.Enforcing)
+	require.NoError(t, reconcilePolicy(w, b))
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Contains(t, strings.Join(w.Told(), "\n"), `spec.machineConfigSelector of the pool "worker" does not select MachineConfig "`+policyName)
+	w.Remove(w.OSConfig("worker"))
+	_, err := b.Policies.Reconcile(t.Context(), worldtest.Request("worker"))
 	require.NoError(t, err)
 }
 
 // onBase is a world whose pool is on an OS image with files, other ones for each architecture where
 // there are several.
-func onBase(t *testing.T, files ...map[string]string) *world {
+func onBase(t *testing.T, files ...map[string]string) *worldtest.World {
 	t.Helper()
-	w := newWorld(t)
-	w.add(firstKey().secret())
+	w := worldtest.New(t)
+	w.Add(worldtest.FirstKey().Secret())
 	var images []v1.Image
 	for i, content := range files {
-		images = append(images, must(mutate.AppendLayers(osImage(t, "two", []string{"amd64", "arm64"}[i]), registrytest.Layer(t, content))))
+		images = append(images, worldtest.Must(mutate.AppendLayers(worldtest.OSImage(t, "two", []string{"amd64", "arm64"}[i]), registrytest.Layer(t, content))))
 	}
-	w.base = w.registry.pushIndex(t, "stream/os:two", images...)
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
-	w.selecting()
+	w.Base = w.Registry.PushIndex(t, "stream/os:two", images...)
+	w.Add(w.Rendered("worker", "1", "/etc/motd", "one"), worldtest.NewPool("worker", "rendered-worker-1"), w.Config("worker"))
+	selecting(w)
 	return w
 }
 
@@ -251,18 +247,18 @@ func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := onBase(t, tt.files)
-			b := w.builder(w.signing, w.enforcing)
-			require.NoError(t, w.reconcilePolicy(b))
-			text := w.policyText(t)
-			assert.Contains(t, text, w.registry.host+"/host/os")
+			b := w.Builder(w.Signing, w.Enforcing)
+			require.NoError(t, reconcilePolicy(w, b))
+			text := policyText(w, t)
+			assert.Contains(t, text, w.Registry.Host+"/host/os")
 			assert.Equal(t, tt.keeps, strings.Contains(text, "quay.io/ours"), text)
 			assert.Equal(t, !tt.keeps, strings.Contains(text, `"docker-daemon"`), "everything else is accepted only where it was before")
 
-			w.registry.requests()
-			written := len(w.writes)
-			require.NoError(t, w.reconcilePolicy(b))
-			assert.Len(t, w.writes, written)
-			assert.Empty(t, w.registry.requests(), "an image is read once")
+			w.Registry.Requests()
+			written := len(w.Writes)
+			require.NoError(t, reconcilePolicy(w, b))
+			assert.Len(t, w.Writes, written)
+			assert.Empty(t, w.Registry.Requests(), "an image is read once")
 		})
 	}
 }
@@ -273,14 +269,14 @@ func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 		"etc/containers/policy.json":                           strict,
 		"etc/containers/registries.d/sigstore-registries.yaml": "docker:\n  quay.io/base:\n    use-sigstore-attachments: true\n",
 	})
-	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
-	require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing)))
-	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
-	files, err := signaturepolicy.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
+	w.Add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
+	require.NoError(t, reconcilePolicy(w, w.Builder(w.Signing, w.Enforcing)))
+	assert.NotContains(t, policyText(w, t), "quay.io/ours", "nodes have that of the MachineConfig")
+	files, err := signaturepolicy.FilesOf(worldtest.Read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
 	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
 	assert.Contains(t, string(registries), "quay.io/base:", "no one replaces this one")
-	assert.Contains(t, string(registries), w.registry.host+"/host/os:")
+	assert.Contains(t, string(registries), w.Registry.Host+"/host/os:")
 }
 
 // TestOtherFilesAboutARepository has files beside ours that name the same repository, which would
@@ -288,31 +284,31 @@ func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 func TestOtherFilesAboutARepository(t *testing.T) {
 	t.Parallel()
 	const theirs = "docker:\n  r.example.com/os:\n    lookaside: https://example.com/\n"
-	named := policy("repositories: [" + entry("r.example.com/os/*", secondKey()) + "]")
+	named := worldtest.Policy("repositories: [" + entry("r.example.com/os/*", worldtest.SecondKey()) + "]")
 	mine := ownPolicy("50-registries", inBase64(theirs))
 	mine.Spec.Config.Raw = bytes.ReplaceAll(mine.Spec.Config.Raw, []byte("policy.json"), []byte("registries.d/corp.yaml"))
-	for name, w := range map[string]*world{
+	for name, w := range map[string]*worldtest.World{
 		"of the OS image":    onBase(t, map[string]string{"etc/containers/registries.d/corp.yaml": theirs}),
 		"too large":          onBase(t, map[string]string{"etc/containers/registries.d/corp.yaml": theirs + strings.Repeat("#", 20<<10)}),
 		"of a MachineConfig": onBase(t, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w.add(named.DeepCopy())
+			w.Add(named.DeepCopy())
 			if name == "of a MachineConfig" {
-				w.add(mine)
+				w.Add(mine)
 			}
-			b := w.builder(w.signing, w.enforcing, w.trusting)
-			require.NoError(t, w.reconcilePolicy(b))
-			assert.Empty(t, w.policyText(t))
-			assert.Contains(t, strings.Join(w.told(), "\n"), `/etc/containers/registries.d/corp.yaml names "r.example.com/os" too`)
+			b := w.Builder(w.Signing, w.Enforcing, w.Trusting)
+			require.NoError(t, reconcilePolicy(w, b))
+			assert.Empty(t, policyText(w, t))
+			assert.Contains(t, strings.Join(w.Told(), "\n"), `/etc/containers/registries.d/corp.yaml names "r.example.com/os" too`)
 
 			empty := mine.DeepCopy()
 			empty.Name, empty.ResourceVersion = "60-registries", ""
 			empty.Spec.Config.Raw = bytes.ReplaceAll(empty.Spec.Config.Raw, []byte(inBase64(theirs)), []byte("data:,"))
-			w.add(empty)
-			require.NoError(t, w.reconcilePolicy(b))
-			assert.Contains(t, w.policyText(t), "r.example.com/os")
+			w.Add(empty)
+			require.NoError(t, reconcilePolicy(w, b))
+			assert.Contains(t, policyText(w, t), "r.example.com/os")
 		})
 	}
 }
@@ -332,12 +328,12 @@ func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := onBase(t, tt.files...)
-			b := w.builder(w.signing, w.enforcing)
-			require.NoError(t, w.reconcilePolicy(b))
-			told := strings.Join(w.told(), "\n")
+			b := w.Builder(w.Signing, w.Enforcing)
+			require.NoError(t, reconcilePolicy(w, b))
+			told := strings.Join(w.Told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
-			assert.Empty(t, w.policyText(t), "nothing is dropped unseen")
+			assert.Empty(t, policyText(w, t), "nothing is dropped unseen")
 		})
 	}
 }
@@ -345,11 +341,11 @@ func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
 func TestPolicyWaitsForTheOSImage(t *testing.T) {
 	t.Parallel()
 	w := onBase(t, map[string]string{"etc/containers/policy.json": strict})
-	b := w.builder(w.signing, w.enforcing)
-	result, err := b.policies.Reconcile(t.Context(), request("worker"))
+	b := w.Builder(w.Signing, w.Enforcing)
+	result, err := b.Policies.Reconcile(t.Context(), worldtest.Request("worker"))
 	require.NoError(t, err)
 	assert.Equal(t, enforcement.RecheckBase, result.RequeueAfter)
-	assert.Empty(t, w.policyText(t))
+	assert.Empty(t, policyText(w, t))
 }
 
 // TestBuildsAcceptImagesOfTheController has a policy that makes nodes refuse what is not signed in
@@ -360,27 +356,27 @@ func TestBuildsAcceptImagesOfTheController(t *testing.T) {
 	for name, enforces := range map[string]bool{"where nodes insist": true, "where an administrator does": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s, use := withContent(t, configsFirst)
-			s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
-			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().Public}}}))
-			w.rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
-			b := w.builder(use, func(o *settings) {
+			w, s, use := worldtest.WithContent(t, worldtest.ConfigsFirst)
+			s.Says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+			files := worldtest.Must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.Registry.Host + "/host/os", Keys: [][]byte{worldtest.FirstKey().Public}}}))
+			w.Rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
+			b := w.Builder(use, func(o *worldtest.Settings) {
 				if enforces {
-					w.enforcing(o)
+					w.Enforcing(o)
 				}
 			})
-			w.fourRounds(b)
-			spec := s.only()
+			w.FourRounds(b)
+			spec := s.Only()
 			var policy struct {
 				Transports map[string]map[string][]map[string]any `json:"transports"`
 			}
 			require.NoError(t, json.Unmarshal(spec.Policy, &policy))
 			accepts := []map[string]any{{"type": "insecureAcceptAnything"}}
 			configs := spec.Architectures[0].Instructions.Images[0].Image
-			assert.Contains(t, configs, w.registry.host+"/host/os@sha256:")
+			assert.Contains(t, configs, w.Registry.Host+"/host/os@sha256:")
 			assert.Equal(t, accepts, policy.Transports["docker"][configs])
-			assert.Equal(t, "sigstoreSigned", policy.Transports["docker"][w.registry.host+"/host/os"][0]["type"], "everything else is as it was")
-			_, base := policy.Transports["docker"][w.base]
+			assert.Equal(t, "sigstoreSigned", policy.Transports["docker"][w.Registry.Host+"/host/os"][0]["type"], "everything else is as it was")
+			_, base := policy.Transports["docker"][w.Base]
 			assert.Equal(t, enforces, base, "the key for it may lie on nodes alone")
 		})
 	}
@@ -388,18 +384,18 @@ func TestBuildsAcceptImagesOfTheController(t *testing.T) {
 
 func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.selecting()
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
 	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
 	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
-	b := w.builder(w.signing, func(o *settings) {
+	b := w.Builder(w.Signing, func(o *worldtest.Settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Empty(t, w.policyText(t), "there are no roots yet")
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Empty(t, policyText(w, t), "there are no roots yet")
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Contains(t, w.policyText(t), `"subjectEmail": "builder@example.com"`)
-	assert.Contains(t, w.policyText(t), `"oidcIssuer": "`+issuer.URL+`"`)
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Contains(t, policyText(w, t), `"subjectEmail": "builder@example.com"`)
+	assert.Contains(t, policyText(w, t), `"oidcIssuer": "`+issuer.URL+`"`)
 }

@@ -1,4 +1,4 @@
-package builder
+package images_test
 
 import (
 	"testing"
@@ -6,13 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/internal/status/statustest"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 func TestReadiness(t *testing.T) {
@@ -86,89 +85,66 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// look has each reconciler reconcile an image, checks that what it says follows what
-// was said before, and gives Signed and Ready.
-func (w *world) look(b *process, name string) (signed, ready string) {
-	w.t.Helper()
-	_, _ = w.lookAt(b, name)
-	image := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
-	return signedText(image), text(image.Status.Conditions, status.Ready)
-}
-
-func (w *world) lookAt(b *process, name string) (ctrl.Result, error) {
-	w.t.Helper()
-	before := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
-	var result ctrl.Result
-	var failed error
-	if b.keeper.IsGated() {
-		result, failed = w.reconcileImage(b, name)
-	}
-	_, err := (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(w.t.Context(), request(name))
-	require.NoError(w.t, err)
-	statustest.RequireStep(w.t, before, read(w, &mcfgv1alpha1.MachineOSImage{}, name))
-	return result, failed
-}
-
 func TestImagesAreReadyWhereNothingIsVerified(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	w.settle(b)
-	image := w.onlyImage()
-	signed, ready := w.look(b, image.Name)
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	w.Settle(b)
+	image := w.OnlyImage()
+	signed, ready := w.Look(b, image.Name)
 	assert.Equal(t, "none", signed)
 	assert.Contains(t, ready, "True Ready nothing is verified")
-	assert.Equal(t, w.onlyImage().Generation, w.onlyImage().Status.ObservedGeneration)
-	written := len(w.writes)
-	w.look(b, image.Name)
-	assert.Len(t, w.writes, written, "nothing is written where nothing changed")
+	assert.Equal(t, w.OnlyImage().Generation, w.OnlyImage().Status.ObservedGeneration)
+	written := len(w.Writes)
+	w.Look(b, image.Name)
+	assert.Len(t, w.Writes, written, "nothing is written where nothing changed")
 }
 
 func TestReadyFollowsTheOtherConditions(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.add(firstKey().secret())
-	b := w.builder(w.signing)
-	w.settle(b)
-	name := w.onlyImage().Name
-	_, ready := w.look(b, name)
+	w := worldtest.Layered(t, "worker")
+	w.Add(worldtest.FirstKey().Secret())
+	b := w.Builder(w.Signing)
+	w.Settle(b)
+	name := w.OnlyImage().Name
+	_, ready := w.Look(b, name)
 	assert.Equal(t, "True Ready", ready)
-	assert.Equal(t, "False NotQuarantined", text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
+	assert.Equal(t, "False NotQuarantined", worldtest.Text(w.OnlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
 
-	w.quietly(func() error {
-		image := w.onlyImage()
-		image.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: "2 nodes failed", Since: status.Second(t0)}
+	w.Quietly(func() error {
+		image := w.OnlyImage()
+		image.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: "2 nodes failed", Since: status.Second(worldtest.T0)}
 		return w.Status().Update(t.Context(), image)
 	})
-	_, ready = w.look(b, name)
+	_, ready = w.Look(b, name)
 	assert.Equal(t, "False Quarantined RolloutHalted: 2 nodes failed", ready)
-	assert.Equal(t, "True Quarantined RolloutHalted: 2 nodes failed", text(w.onlyImage().Status.Conditions, status.Stalled))
-	assert.Equal(t, "True RolloutHalted 2 nodes failed", text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
+	assert.Equal(t, "True Quarantined RolloutHalted: 2 nodes failed", worldtest.Text(w.OnlyImage().Status.Conditions, status.Stalled))
+	assert.Equal(t, "True RolloutHalted 2 nodes failed", worldtest.Text(w.OnlyImage().Status.Conditions, mcfgv1alpha1.ImageQuarantined))
 
-	w.quietly(func() error {
-		image := w.onlyImage()
+	w.Quietly(func() error {
+		image := w.OnlyImage()
 		image.Status.Quarantine = nil
 		conditions := image.Status.Conditions
-		status.Set(&conditions, t0, metav1.Condition{Type: mcfgv1alpha1.ImageVerified, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonVerificationRunning})
+		status.Set(&conditions, worldtest.T0, metav1.Condition{Type: mcfgv1alpha1.ImageVerified, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonVerificationRunning})
 		image.Status.Conditions = conditions
 		return w.Status().Update(t.Context(), image)
 	})
-	_, ready = w.look(b, name)
+	_, ready = w.Look(b, name)
 	assert.Equal(t, "Unknown VerificationRunning", ready)
-	assert.Contains(t, text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageVerified), "False", "whose it is keeps it")
+	assert.Contains(t, worldtest.Text(w.OnlyImage().Status.Conditions, mcfgv1alpha1.ImageVerified), "False", "whose it is keeps it")
 }
 
 func TestReadyOfAMissingImage(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	b := w.builder()
-	_, err := (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(t.Context(), request("none"))
+	w := worldtest.Layered(t, "worker")
+	b := w.Builder()
+	_, err := (&images.ReadyReconciler{Keeper: b.Keeper}).Reconcile(t.Context(), worldtest.Request("none"))
 	require.NoError(t, err)
 	going := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "going", Finalizers: []string{"example.com/f"}}}
-	going.Spec.PullSpec, going.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.base), "worker"
-	w.add(going)
-	w.remove(going)
-	_, err = (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(t.Context(), request("going"))
+	going.Spec.PullSpec, going.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.Base), "worker"
+	w.Add(going)
+	w.Remove(going)
+	_, err = (&images.ReadyReconciler{Keeper: b.Keeper}).Reconcile(t.Context(), worldtest.Request("going"))
 	require.NoError(t, err)
-	assert.Empty(t, read(w, &mcfgv1alpha1.MachineOSImage{}, "going").Status.Conditions)
+	assert.Empty(t, worldtest.Read(w, &mcfgv1alpha1.MachineOSImage{}, "going").Status.Conditions)
 }

@@ -1,4 +1,4 @@
-package builder
+package images_test
 
 import (
 	"strings"
@@ -11,20 +11,21 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // signedBefore is an image that this cluster built and signed for a pool, and whose build is gone.
-func (w *world) signedBefore(pool, config string) string {
-	w.t.Helper()
-	image := osImage(w.t, "before", "amd64")
+func signedBefore(w *worldtest.World, pool, config string) string {
+	w.T.Helper()
+	image := worldtest.OSImage(w.T, "before", "amd64")
 	file, err := image.ConfigFile()
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	file = file.DeepCopy()
 	file.Config.Labels[mcfgv1.ImageLabelMachineConfigPool], file.Config.Labels[mcfgv1.ImageLabelMachineConfig] = pool, config
 	image, err = mutate.ConfigFile(image, file)
-	require.NoError(w.t, err)
-	pinned := w.registry.Push(w.t, "host/os:before", image)
-	w.signs(firstKey(), pinned)
+	require.NoError(w.T, err)
+	pinned := w.Registry.Push(w.T, "host/os:before", image)
+	w.Signs(worldtest.FirstKey(), pinned)
 	return pinned
 }
 
@@ -48,21 +49,21 @@ func TestImagesOfBeforeAreNotBroughtBack(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			w.add(firstKey().secret())
-			b := w.builder(w.signing)
-			w.settle(b)
+			w := worldtest.Layered(t, "worker")
+			w.Add(worldtest.FirstKey().Secret())
+			b := w.Builder(w.Signing)
+			w.Settle(b)
 			image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "replay"}, Spec: tt.says}
-			image.Spec.PullSpec = mcfgv1.ImageDigestFormat(w.signedBefore(tt.pool, tt.config))
+			image.Spec.PullSpec = mcfgv1.ImageDigestFormat(signedBefore(w, tt.pool, tt.config))
 			if tt.isAllowed {
 				image.Annotations = map[string]string{mcfgv1alpha1.AnnotationAllowOlder: ""}
 			}
-			w.add(image)
-			w.told()
-			signed, _ := w.look(b, "replay")
+			w.Add(image)
+			w.Told()
+			signed, _ := w.Look(b, "replay")
 			assert.Contains(t, signed, tt.want)
 			if tt.want == "True Signed" {
-				assert.Contains(t, strings.Join(w.told(), "\n"), "Warning OlderImageAllowed")
+				assert.Contains(t, strings.Join(w.Told(), "\n"), "Warning OlderImageAllowed")
 			} else {
 				assert.Contains(t, signed, "False NotTrusted")
 			}
@@ -74,15 +75,15 @@ func TestImagesOfBeforeAreNotBroughtBack(t *testing.T) {
 // configuration asks for.
 func TestAnObjectForAnImageThatFits(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.add(firstKey().secret())
-	b := w.builder(w.signing)
-	w.settle(b)
+	w := worldtest.Layered(t, "worker")
+	w.Add(worldtest.FirstKey().Secret())
+	b := w.Builder(w.Signing)
+	w.Settle(b)
 	for config, want := range map[string]string{"rendered-worker-1": "True Signed", "rendered-worker-2": "False NotTrusted"} {
-		image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "second-" + config}, Spec: w.images()[0].Spec}
+		image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "second-" + config}, Spec: w.Images()[0].Spec}
 		image.Spec.RenderedMachineConfig = config
-		w.add(image)
-		signed, _ := w.look(b, image.Name)
+		w.Add(image)
+		signed, _ := w.Look(b, image.Name)
 		assert.Contains(t, signed, want, config)
 	}
 }

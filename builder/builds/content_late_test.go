@@ -1,4 +1,4 @@
-package builder
+package builds_test
 
 import (
 	"archive/tar"
@@ -16,6 +16,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/test/worldtest"
 )
 
 // autofs is what a package installs, and automount what an administrator configures for it.
@@ -33,24 +34,24 @@ const automount = `{"ignition":{"version":"3.4.0"},"storage":{"files":[
 func TestConfigurationOfPackagesThatContentBrings(t *testing.T) {
 	t.Parallel()
 	const link = "etc/systemd/system/multi-user.target.wants/autofs.service"
-	for _, file := range []string{configsFirst, cheapFile, cheapFile + "COPY --from=configs /etc/motd /etc/motd\n"} {
+	for _, file := range []string{worldtest.ConfigsFirst, worldtest.CheapFile, worldtest.CheapFile + "COPY --from=configs /etc/motd /etc/motd\n"} {
 		for _, imageFirst := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%q, the image before it: %t", file, imageFirst), func(t *testing.T) {
 				t.Parallel()
-				w, _, use := withContent(t, file)
-				w.installs = autofs
-				b := w.builder(use)
+				w, _, use := worldtest.WithContent(t, file)
+				w.Installs = autofs
+				b := w.Builder(use)
 				if imageFirst {
-					w.settle(b)
+					w.Settle(b)
 				}
 				configured(w, automount)
-				w.settle(b)
-				image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
-				require.NotEmpty(t, image, w.says("worker", status.Ready))
+				w.Settle(b)
+				image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
+				require.NotEmpty(t, image, w.Says("worker", status.Ready))
 				assert.Equal(t, "/usr/lib/systemd/system/autofs.service", headerOf(w, image, link).Linkname)
 				assert.Equal(t, 991, headerOf(w, image, "etc/auto.master.d/home.autofs").Uid)
-				assert.Equal(t, "home", w.unpacked(image, "amd64", "etc/auto.master.d/home.autofs"))
-				assert.Contains(t, w.unpacked(image, "amd64", "etc/machine-config-daemon/currentconfig"), `"user":{"id":991}`)
+				assert.Equal(t, "home", w.Unpacked(image, "amd64", "etc/auto.master.d/home.autofs"))
+				assert.Contains(t, w.Unpacked(image, "amd64", "etc/machine-config-daemon/currentconfig"), `"user":{"id":991}`)
 			})
 		}
 	}
@@ -58,14 +59,14 @@ func TestConfigurationOfPackagesThatContentBrings(t *testing.T) {
 
 func TestConfigurationOfPackagesThatNothingBrings(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{configsFirst, cheapFile} {
+	for _, file := range []string{worldtest.ConfigsFirst, worldtest.CheapFile} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			w, _, use := withContent(t, file)
+			w, _, use := worldtest.WithContent(t, file)
 			configured(w, automount)
-			b := w.builder(use)
-			w.settle(b)
-			said := text(w.builds()[0].Status.Conditions, status.BuildFailed)
+			b := w.Builder(use)
+			w.Settle(b)
+			said := worldtest.Text(w.Builds()[0].Status.Conditions, status.BuildFailed)
 			assert.Contains(t, said, "True InvalidMachineConfig ")
 			assert.Contains(t, said, `MachineConfig "rendered-worker-2": spec.config.systemd.units[0]: unit autofs.service: enabling "autofs.service"`)
 			assert.Contains(t, said, `file /etc/auto.master.d/home.autofs: user "autofs" is not in the image below`)
@@ -74,25 +75,25 @@ func TestConfigurationOfPackagesThatNothingBrings(t *testing.T) {
 }
 
 // configured gives the pool another configuration.
-func configured(w *world, ignition string) {
-	w.t.Helper()
-	mc := w.rendered("worker", "2", "", "")
+func configured(w *worldtest.World, ignition string) {
+	w.T.Helper()
+	mc := w.Rendered("worker", "2", "", "")
 	mc.Spec.Config = runtime.RawExtension{Raw: []byte(ignition)}
-	w.add(mc)
-	w.use("worker", mc.Name)
+	w.Add(mc)
+	w.Use("worker", mc.Name)
 }
 
 // headerOf is what an image has at a path.
-func headerOf(w *world, image, path string) *tar.Header {
-	w.t.Helper()
-	found := must(ggcr.Image(w.registry.parse(w.t, image), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: string(mcfgv1.ArchitectureAMD64.OCI())})))
+func headerOf(w *worldtest.World, image, path string) *tar.Header {
+	w.T.Helper()
+	found := worldtest.Must(ggcr.Image(w.Registry.Parse(w.T, image), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: string(mcfgv1.ArchitectureAMD64.OCI())})))
 	r := tar.NewReader(mutate.Extract(found))
 	for {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			require.Fail(w.t, "the image lacks "+path)
+			require.Fail(w.T, "the image lacks "+path)
 		}
-		require.NoError(w.t, err)
+		require.NoError(w.T, err)
 		if header.Name == path {
 			return header
 		}

@@ -1,4 +1,4 @@
-package builder
+package enforcement_test
 
 import (
 	"encoding/base64"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/test/sigstore"
+	"github.com/layerwright/layerwright/test/worldtest"
 	"github.com/layerwright/layerwright/trust"
 	"github.com/layerwright/layerwright/trust/enforcement"
 	"github.com/layerwright/layerwright/trust/sign"
@@ -51,9 +52,9 @@ func named(keys [][]byte) string {
 	var out []string
 	for _, key := range keys {
 		switch string(key) {
-		case string(firstKey().Public):
+		case string(worldtest.FirstKey().Public):
 			out = append(out, "first")
-		case string(secondKey().Public):
+		case string(worldtest.SecondKey().Public):
 			out = append(out, "second")
 		default:
 			out = append(out, "another")
@@ -66,8 +67,8 @@ func named(keys [][]byte) string {
 func TestAcceptedSignaturesOfNodes(t *testing.T) {
 	t.Parallel()
 	const mine, theirs = "r.example.com/os/worker", "r.example.com/os/infra"
-	first, second := entryOf(firstKey()), entryOf(secondKey())
-	both := entryOf(firstKey(), secondKey())
+	first, second := entryOf(worldtest.FirstKey()), entryOf(worldtest.SecondKey())
+	both := entryOf(worldtest.FirstKey(), worldtest.SecondKey())
 	tests := map[string]struct {
 		policy string
 		own    string // r.example.com/os/worker by default
@@ -103,7 +104,7 @@ func TestAcceptedSignaturesOfNodes(t *testing.T) {
 			if own == "" {
 				own = mine
 			}
-			got, err := enforcement.Accept(written, must((&trusted{[]keyPair{firstKey()}}).Trusted(t.Context())), own, map[string]string{"infra": theirs})
+			got, err := enforcement.Accept(written, worldtest.Must((&trusted{[]worldtest.KeyPair{worldtest.FirstKey()}}).Trusted(t.Context())), own, map[string]string{"infra": theirs})
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 				return
@@ -122,87 +123,87 @@ func TestAcceptedSignaturesOfNodes(t *testing.T) {
 }
 
 // entryOf writes entries with the keys.
-func entryOf(keys ...keyPair) func(string) string {
+func entryOf(keys ...worldtest.KeyPair) func(string) string {
 	return func(repository string) string { return entry(repository, keys...) + "," }
 }
 
 func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.selecting()
-	b := w.builder(w.signing, w.enforcing, w.trusting)
-	w.add(firstKey().secret())
-	own := w.registry.host + "/host/os"
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Empty(t, w.policyText(t))
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning SignaturePolicyFailed the signature policy of nodes is not changed: the ConfigMap")
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
+	b := w.Builder(w.Signing, w.Enforcing, w.Trusting)
+	w.Add(worldtest.FirstKey().Secret())
+	own := w.Registry.Host + "/host/os"
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Empty(t, policyText(w, t))
+	assert.Contains(t, strings.Join(w.Told(), "\n"), "Warning SignaturePolicyFailed the signature policy of nodes is not changed: the ConfigMap")
 
-	w.add(policy("repositories: []"))
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)))
+	w.Add(worldtest.Policy("repositories: []"))
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(w, t)))
 
-	w.repolicy(policy("repositories: [" + entry("r.example.com/os/*", secondKey()) + "]"))
-	require.NoError(t, w.reconcilePolicy(b))
-	trusting := w.policyText(t)
+	w.Repolicy(worldtest.Policy("repositories: [" + entry("r.example.com/os/*", worldtest.SecondKey()) + "]"))
+	require.NoError(t, reconcilePolicy(w, b))
+	trusting := policyText(w, t)
 	assert.Equal(t, map[string]string{own: "first", "r.example.com/os": "second"}, keysOf(t, trusting))
-	written := len(w.writes)
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Len(t, w.writes, written)
+	written := len(w.Writes)
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Len(t, w.Writes, written)
 
-	w.told()
+	w.Told()
 	for wrong, says := range map[string]string{
 		"repositories: [{repository: a}]": "is no trust policy",
-		"repositories: [" + entry("q.io/a", firstKey()) + "," + entry("q.io/a/*", secondKey()) + "]": "which nodes cannot distinguish",
+		"repositories: [" + entry("q.io/a", worldtest.FirstKey()) + "," + entry("q.io/a/*", worldtest.SecondKey()) + "]": "which nodes cannot distinguish",
 	} {
-		w.repolicy(policy(wrong))
-		require.NoError(t, w.reconcilePolicy(b))
-		assert.Equal(t, trusting, w.policyText(t), "nodes keep what they have")
-		assert.Contains(t, strings.Join(w.told(), "\n"), says)
+		w.Repolicy(worldtest.Policy(wrong))
+		require.NoError(t, reconcilePolicy(w, b))
+		assert.Equal(t, trusting, policyText(w, t), "nodes keep what they have")
+		assert.Contains(t, strings.Join(w.Told(), "\n"), says)
 	}
 
-	w.repolicy(policy("repositories: []"))
-	require.NoError(t, w.reconcilePolicy(b))
-	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)), "it is named no more")
+	w.Repolicy(worldtest.Policy("repositories: []"))
+	require.NoError(t, reconcilePolicy(w, b))
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(w, t)), "it is named no more")
 }
 
 func TestConflictingRepositoryPolicy(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.selecting()
-	w.add(firstKey().secret(), policy("repositories: ["+entry("r.example.com/os", secondKey())+"]"),
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
+	w.Add(worldtest.FirstKey().Secret(), worldtest.Policy("repositories: ["+entry("r.example.com/os", worldtest.SecondKey())+"]"),
 		ownPolicy("50-policy", inBase64(`{"default":[{"type":"reject"}],"transports":{"docker":{"r.example.com/os":[{"type":"insecureAcceptAnything"}]}}}`)))
-	require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing, w.trusting)))
-	assert.Empty(t, w.policyText(t))
-	assert.Contains(t, strings.Join(w.told(), "\n"), `repository "r.example.com/os": /etc/containers/policy.json says something about it already`)
+	require.NoError(t, reconcilePolicy(w, w.Builder(w.Signing, w.Enforcing, w.Trusting)))
+	assert.Empty(t, policyText(w, t))
+	assert.Contains(t, strings.Join(w.Told(), "\n"), `repository "r.example.com/os": /etc/containers/policy.json says something about it already`)
 }
 
 func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker")
-	w.selecting()
-	own := w.registry.host + "/host/os"
-	w.add(policy("repositories: [" + entry(own, secondKey()) + "," + entry("r.example.com/os", secondKey()) + "]"))
+	w := worldtest.Layered(t, "worker")
+	selecting(w)
+	own := w.Registry.Host + "/host/os"
+	w.Add(worldtest.Policy("repositories: [" + entry(own, worldtest.SecondKey()) + "," + entry("r.example.com/os", worldtest.SecondKey()) + "]"))
 	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
 	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
-	b := w.builder(w.signing, w.trusting, func(o *settings) {
+	b := w.Builder(w.Signing, w.Trusting, func(o *worldtest.Settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
-	require.NoError(t, w.reconcilePolicy(b))
-	text := w.policyText(t)
+	require.NoError(t, reconcilePolicy(w, b))
+	text := policyText(w, t)
 	assert.Contains(t, text, `"subjectEmail": "builder@example.com"`)
 	assert.Equal(t, map[string]string{"r.example.com/os": "second"}, keysOf(t, text), "for its own repository nodes can't be told that one of both is enough")
-	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(secondKey().Public)))
+	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(worldtest.SecondKey().Public)))
 }
 
 func TestChangedTrustPolicyChecksNodesAgain(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "worker", "infra")
-	b := w.builder(w.signing, w.enforcing, w.trusting)
-	object := policy("repositories: []")
-	assert.Len(t, b.policies.ConfigsOfPolicy(t.Context(), object), 2)
+	w := worldtest.Layered(t, "worker", "infra")
+	b := w.Builder(w.Signing, w.Enforcing, w.Trusting)
+	object := worldtest.Policy("repositories: []")
+	assert.Len(t, b.Policies.ConfigsOfPolicy(t.Context(), object), 2)
 	object.Name = "another"
-	assert.Empty(t, b.policies.ConfigsOfPolicy(t.Context(), object))
-	assert.Empty(t, w.builder(w.signing, w.enforcing).policies.ConfigsOfPolicy(t.Context(), policy("")))
+	assert.Empty(t, b.Policies.ConfigsOfPolicy(t.Context(), object))
+	assert.Empty(t, w.Builder(w.Signing, w.Enforcing).Policies.ConfigsOfPolicy(t.Context(), worldtest.Policy("")))
 }

@@ -1,4 +1,4 @@
-package builder
+package configs_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/test/worldtest"
 	"github.com/layerwright/layerwright/trust/sign"
 )
 
@@ -41,17 +42,17 @@ func (d deadly) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 
 // process is a Builder that is killed when it reads an image. What it leaves in its folder is in
 // the next one's.
-func (w *world) process(dir, image string) (b *process, next string) {
-	w.t.Helper()
+func process(w *worldtest.World, dir, image string) (b *worldtest.Process, next string) {
+	w.T.Helper()
 	log, err := inwork.Open(dir)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	_, digest, _ := strings.Cut(image, "@")
-	next = filepath.Join(w.t.TempDir(), "next")
-	return w.builder(func(o *settings) {
+	next = filepath.Join(w.T.TempDir(), "next")
+	return w.Builder(func(o *worldtest.Settings) {
 		o.InWork = log
 		o.Base = deadly{o.Base, digest, func() {
 			if _, err := os.Stat(next); err != nil {
-				require.NoError(w.t, os.CopyFS(next, os.DirFS(dir)))
+				require.NoError(w.T, os.CopyFS(next, os.DirFS(dir)))
 			}
 		}}
 	}), next
@@ -59,27 +60,27 @@ func (w *world) process(dir, image string) (b *process, next string) {
 
 func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
 	t.Parallel()
-	w := layered(t, "small", "large")
-	image := w.registry.pushBase(t, "stream/large", "large")
-	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(image) })
+	w := worldtest.Layered(t, "small", "large")
+	image := w.Registry.PushBase(t, "stream/large", "large")
+	worldtest.Edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(image) })
 	dir := t.TempDir()
 	for range 2 {
-		assert.NotContains(t, w.says("large", status.Stalled), "True ControllerKilled")
-		var b *process
-		b, dir = w.process(dir, image)
-		_ = w.round(b)
+		assert.NotContains(t, w.Says("large", status.Stalled), "True ControllerKilled")
+		var b *worldtest.Process
+		b, dir = process(w, dir, image)
+		_ = w.Round(b)
 		require.DirExists(t, dir)
 	}
-	b, next := w.process(dir, image)
-	w.settle(b)
+	b, next := process(w, dir, image)
+	w.Settle(b)
 	require.NoDirExists(t, next, "the image is not read again")
-	assert.Contains(t, w.says("large", status.Stalled),
+	assert.Contains(t, w.Says("large", status.Stalled),
 		`True ControllerKilled the controller was killed 2 times while it worked on MachineOSConfig "large" alone`)
-	assert.Equal(t, "True Succeeded", w.says("small", status.Ready), "the others go on")
+	assert.Equal(t, "True Succeeded", w.Says("small", status.Ready), "the others go on")
 
-	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Annotations = map[string]string{mcfgv1.AnnotationRebuild: ""} })
-	b, next = w.process(dir, image)
-	_ = w.round(b)
+	worldtest.Edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Annotations = map[string]string{mcfgv1.AnnotationRebuild: ""} })
+	b, next = process(w, dir, image)
+	_ = w.Round(b)
 	require.DirExists(t, next, "it is tried again when someone asks for it")
 }
 
@@ -100,20 +101,20 @@ func (d deadlyKeeper) Sign(context.Context, sign.Registry, string) (sign.Signatu
 
 func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(*settings, deadlyKeeper){
-		"statements": func(o *settings, d deadlyKeeper) { o.SBOMs = d },
-		"signatures": func(o *settings, d deadlyKeeper) { o.Signer = d },
+	tests := map[string]func(*worldtest.Settings, deadlyKeeper){
+		"statements": func(o *worldtest.Settings, d deadlyKeeper) { o.SBOMs = d },
+		"signatures": func(o *worldtest.Settings, d deadlyKeeper) { o.Signer = d },
 	}
 	for what, use := range tests {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			w := layered(t, "worker")
-			w.add(firstKey().secret())
-			start := func(dir string) (b *process, next string) {
+			w := worldtest.Layered(t, "worker")
+			w.Add(worldtest.FirstKey().Secret())
+			start := func(dir string) (b *worldtest.Process, next string) {
 				log, err := inwork.Open(dir)
 				require.NoError(t, err)
 				next = filepath.Join(t.TempDir(), "next")
-				return w.builder(w.attesting(nil), func(o *settings) {
+				return w.Builder(w.Attesting(nil), func(o *worldtest.Settings) {
 					o.InWork = log
 					use(o, deadlyKeeper{func() {
 						if _, err := os.Stat(next); err != nil {
@@ -122,14 +123,14 @@ func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 					}})
 				}), next
 			}
-			rounds := func(b *process) {
+			rounds := func(b *worldtest.Process) {
 				for range 4 { // what a killed process would not do any more changes nothing
-					_ = w.round(b)
+					_ = w.Round(b)
 				}
 			}
 			dir := t.TempDir()
 			for range 2 {
-				var b *process
+				var b *worldtest.Process
 				b, dir = start(dir)
 				rounds(b)
 				require.DirExists(t, dir)
@@ -137,12 +138,12 @@ func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 			b, next := start(dir)
 			rounds(b)
 			require.NoDirExists(t, next, "it is not tried again")
-			image := w.onlyImage()
+			image := w.OnlyImage()
 			condition := mcfgv1alpha1.ImageSigned
 			if what == "statements" {
 				condition = mcfgv1alpha1.ImageAttested
 			}
-			assert.Contains(t, text(image.Status.Conditions, condition),
+			assert.Contains(t, worldtest.Text(image.Status.Conditions, condition),
 				"False ControllerKilled the controller was killed 2 times while it worked on the "+what+" of MachineOSImage \""+image.Name+"\" alone")
 		})
 	}
