@@ -34,6 +34,7 @@ import (
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
+	"github.com/layerwright/layerwright/trials"
 )
 
 const (
@@ -103,7 +104,9 @@ func (c *Cluster) Start() {
 	}
 	made := builder.New(options)
 	require.NoError(c.T, made.SetupWithManager(manager))
-	require.NoError(c.T, tries(made, &options, manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, publisher).SetupWithManager(manager))
+	require.NoError(c.T, trials.New(tries(made, options, trials.Options{
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
+	})).SetupWithManager(manager))
 	require.NoError(c.T, keeper.SetupWithManager(manager))
 	c.Stop = clustertest.Run(c.T, manager.Start)
 	require.True(c.T, manager.GetCache().WaitForCacheSync(c.T.Context()))

@@ -161,6 +161,7 @@ func (w *World) Built(a *backend.ArchitectureSpec, number int) string {
 	return ref.Context().Digest(Must(image.Digest()).String()).String()
 }
 
+// Containerfiles of stories. The second says itself where the configuration comes in.
 const (
 	CheapFile    = "FROM os-base-image\nRUN install-something\n"
 	ConfigsFirst = "FROM configs AS final\nRUN install-something\n"

@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
+// Streams of a pool that tries the newer.
 const (
 	OldStream = "rhel-9"
 	NewStream = "rhel-10"
@@ -123,14 +124,17 @@ func TryingContent(t *testing.T) (*World, *Process, *StandIn) {
 // lateBackend is a backend that is made after its user.
 type lateBackend struct{ of func() backends.Backend }
 
+// Ensure begins a build.
 func (l *lateBackend) Ensure(ctx context.Context, spec backend.Spec) error {
 	return l.of().Ensure(ctx, spec)
 }
 
+// Observe observes a build.
 func (l *lateBackend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	return l.of().Observe(ctx, key)
 }
 
+// Remove removes a build.
 func (l *lateBackend) Remove(ctx context.Context, key backend.Key) error {
 	return l.of().Remove(ctx, key)
 }

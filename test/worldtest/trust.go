@@ -158,8 +158,11 @@ func (w *World) Enforcing(o *Settings) {
 // KeyPair is what a Secret has.
 type KeyPair struct{ signtest.Pair }
 
-// FirstKey and secondKey are made once: encrypting takes its time.
-var FirstKey, SecondKey = sync.OnceValue(NewKeyPair), sync.OnceValue(NewKeyPair)
+// Keys of stories are made once: encrypting takes its time.
+var (
+	FirstKey  = sync.OnceValue(NewKeyPair)
+	SecondKey = sync.OnceValue(NewKeyPair)
+)
 
 // NewKeyPair makes a pair of keys.
 func NewKeyPair() KeyPair { return KeyPair{signtest.NewPair()} }

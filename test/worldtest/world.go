@@ -434,7 +434,7 @@ func Start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 	}
 	p.Builder = builder.New(o.Options)
 	p.Assemble(c, reader, now, publisher)
-	p.trials = tries(p.Builder, &o.Options, c, reader, now, publisher)
+	p.trials = trials.New(tries(p.Builder, o.Options, trials.Options{Client: c, Reader: reader, Clock: now, Events: publisher}))
 	if o.Bases == nil {
 		o.Bases = p.Base
 	}
@@ -444,13 +444,12 @@ func Start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 	return p
 }
 
-// tries makes the reconciler of trials beside the builder's own.
-func tries(b *builder.Builder, o *builder.Options, c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) *trials.Reconciler {
+// tries gives the reconciler of trials what it needs of the builder.
+func tries(b *builder.Builder, from builder.Options, o trials.Options) trials.Options {
 	p := b.Parts()
-	return trials.New(trials.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Remover: p.Remover, InWork: o.InWork,
-		Experiment: experiment.Options{Client: c, Base: o.Base, Checker: p.Checker, Maker: p.Maker, Backends: o.Backends},
-	})
+	o.Namespace, o.Finder, o.Remover, o.InWork = from.Namespace, p.Finder, p.Remover, from.InWork
+	o.Experiment = experiment.Options{Client: o.Client, Base: from.Base, Checker: p.Checker, Maker: p.Maker, Backends: from.Backends}
+	return o
 }
 
 // Request asks for a reconcile of a name.

@@ -317,9 +317,9 @@ func TestClusterImagePolicies(t *testing.T) {
 	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
 	o.Eventually(func(t *assert.CollectT) {
-		_, err := o.builder.Policies.Reconcile(o.Cluster.T.Context(), worldtest.Request(enforcedPool))
+		_, err := o.builder.Policies.Reconcile(o.T.Context(), worldtest.Request(enforcedPool))
 		assert.NoError(t, err)
-		assert.NoError(t, o.Get(o.Cluster.T.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
+		assert.NoError(t, o.Get(o.T.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
 	})
 }
 

@@ -51,7 +51,7 @@ func selecting(w *worldtest.World) {
 	})
 }
 
-func policyText(w *worldtest.World, t *testing.T) string {
+func policyText(t *testing.T, w *worldtest.World) string {
 	t.Helper()
 	mc := &mcfgv1.MachineConfig{}
 	if client.IgnoreNotFound(w.Get(t.Context(), client.ObjectKey{Name: policyName}, mc)) != nil || mc.Name == "" {
@@ -81,11 +81,11 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	selecting(w)
 	b := w.Builder(w.Signing, w.Enforcing)
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Empty(t, policyText(w, t), "there is no key yet")
+	assert.Empty(t, policyText(t, w), "there is no key yet")
 
 	w.Add(worldtest.FirstKey().Secret())
 	require.NoError(t, reconcilePolicy(w, b))
-	text := policyText(w, t)
+	text := policyText(t, w)
 	assert.Contains(t, text, `"`+w.Registry.Host+`/host/os": [`)
 	assert.Contains(t, text, base64.StdEncoding.EncodeToString(worldtest.FirstKey().Public))
 	mc := worldtest.Read(w, &mcfgv1.MachineConfig{}, policyName)
@@ -100,17 +100,17 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.2.0"}}`)
 	})
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Equal(t, text, policyText(w, t), "what someone edits is put right")
+	assert.Equal(t, text, policyText(t, w), "what someone edits is put right")
 
 	w.Remove(worldtest.FirstKey().Secret())
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Equal(t, text, policyText(w, t), "a key that is lost opens nodes to nothing")
+	assert.Equal(t, text, policyText(t, w), "a key that is lost opens nodes to nothing")
 
 	rotating := worldtest.SecondKey().Secret()
 	rotating.Data[sign.SecretTrusted] = worldtest.FirstKey().Public
 	w.Add(rotating)
 	require.NoError(t, reconcilePolicy(w, b))
-	both := policyText(w, t)
+	both := policyText(t, w)
 	assert.Contains(t, both, "keyDatas")
 	for _, key := range []worldtest.KeyPair{worldtest.FirstKey(), worldtest.SecondKey()} {
 		assert.Contains(t, both, base64.StdEncoding.EncodeToString(key.Public))
@@ -120,11 +120,11 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	back.Data[sign.SecretTrusted] = worldtest.SecondKey().Public
 	w.Add(back)
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Equal(t, both, policyText(w, t), "which of them signs makes no other policy")
+	assert.Equal(t, both, policyText(t, w), "which of them signs makes no other policy")
 	w.Remove(back)
 	w.Add(worldtest.SecondKey().Secret())
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.NotContains(t, policyText(w, t), base64.StdEncoding.EncodeToString(worldtest.FirstKey().Public))
+	assert.NotContains(t, policyText(t, w), base64.StdEncoding.EncodeToString(worldtest.FirstKey().Public))
 }
 
 func TestPoliciesOfAdministratorsAreJoined(t *testing.T) {
@@ -135,7 +135,7 @@ func TestPoliciesOfAdministratorsAreJoined(t *testing.T) {
 	w.Add(worldtest.FirstKey().Secret(), ownPolicy("40-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)), ownPolicy("50-policy", inBase64(theirs)))
 	b := w.Builder(w.Signing, w.Enforcing)
 	require.NoError(t, reconcilePolicy(w, b))
-	text := policyText(w, t)
+	text := policyText(t, w)
 	assert.Contains(t, text, `"quay.io"`)
 	assert.Contains(t, text, w.Registry.Host+"/host/os")
 	assert.NotContains(t, text, "docker-daemon", "theirs rejects by default")
@@ -249,7 +249,7 @@ func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
 			w := onBase(t, tt.files)
 			b := w.Builder(w.Signing, w.Enforcing)
 			require.NoError(t, reconcilePolicy(w, b))
-			text := policyText(w, t)
+			text := policyText(t, w)
 			assert.Contains(t, text, w.Registry.Host+"/host/os")
 			assert.Equal(t, tt.keeps, strings.Contains(text, "quay.io/ours"), text)
 			assert.Equal(t, !tt.keeps, strings.Contains(text, `"docker-daemon"`), "everything else is accepted only where it was before")
@@ -271,7 +271,7 @@ func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 	})
 	w.Add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
 	require.NoError(t, reconcilePolicy(w, w.Builder(w.Signing, w.Enforcing)))
-	assert.NotContains(t, policyText(w, t), "quay.io/ours", "nodes have that of the MachineConfig")
+	assert.NotContains(t, policyText(t, w), "quay.io/ours", "nodes have that of the MachineConfig")
 	files, err := signaturepolicy.FilesOf(worldtest.Read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
 	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
@@ -300,7 +300,7 @@ func TestOtherFilesAboutARepository(t *testing.T) {
 			}
 			b := w.Builder(w.Signing, w.Enforcing, w.Trusting)
 			require.NoError(t, reconcilePolicy(w, b))
-			assert.Empty(t, policyText(w, t))
+			assert.Empty(t, policyText(t, w))
 			assert.Contains(t, strings.Join(w.Told(), "\n"), `/etc/containers/registries.d/corp.yaml names "r.example.com/os" too`)
 
 			empty := mine.DeepCopy()
@@ -308,7 +308,7 @@ func TestOtherFilesAboutARepository(t *testing.T) {
 			empty.Spec.Config.Raw = bytes.ReplaceAll(empty.Spec.Config.Raw, []byte(inBase64(theirs)), []byte("data:,"))
 			w.Add(empty)
 			require.NoError(t, reconcilePolicy(w, b))
-			assert.Contains(t, policyText(w, t), "r.example.com/os")
+			assert.Contains(t, policyText(t, w), "r.example.com/os")
 		})
 	}
 }
@@ -333,7 +333,7 @@ func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
 			told := strings.Join(w.Told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
-			assert.Empty(t, policyText(w, t), "nothing is dropped unseen")
+			assert.Empty(t, policyText(t, w), "nothing is dropped unseen")
 		})
 	}
 }
@@ -345,7 +345,7 @@ func TestPolicyWaitsForTheOSImage(t *testing.T) {
 	result, err := b.Policies.Reconcile(t.Context(), worldtest.Request("worker"))
 	require.NoError(t, err)
 	assert.Equal(t, enforcement.RecheckBase, result.RequeueAfter)
-	assert.Empty(t, policyText(w, t))
+	assert.Empty(t, policyText(t, w))
 }
 
 // TestBuildsAcceptImagesOfTheController has a policy that makes nodes refuse what is not signed in
@@ -393,9 +393,9 @@ func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Empty(t, policyText(w, t), "there are no roots yet")
+	assert.Empty(t, policyText(t, w), "there are no roots yet")
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Contains(t, policyText(w, t), `"subjectEmail": "builder@example.com"`)
-	assert.Contains(t, policyText(w, t), `"oidcIssuer": "`+issuer.URL+`"`)
+	assert.Contains(t, policyText(t, w), `"subjectEmail": "builder@example.com"`)
+	assert.Contains(t, policyText(t, w), `"oidcIssuer": "`+issuer.URL+`"`)
 }

@@ -135,16 +135,16 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	w.Add(worldtest.FirstKey().Secret())
 	own := w.Registry.Host + "/host/os"
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Empty(t, policyText(w, t))
+	assert.Empty(t, policyText(t, w))
 	assert.Contains(t, strings.Join(w.Told(), "\n"), "Warning SignaturePolicyFailed the signature policy of nodes is not changed: the ConfigMap")
 
 	w.Add(worldtest.Policy("repositories: []"))
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(w, t)))
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(t, w)))
 
 	w.Repolicy(worldtest.Policy("repositories: [" + entry("r.example.com/os/*", worldtest.SecondKey()) + "]"))
 	require.NoError(t, reconcilePolicy(w, b))
-	trusting := policyText(w, t)
+	trusting := policyText(t, w)
 	assert.Equal(t, map[string]string{own: "first", "r.example.com/os": "second"}, keysOf(t, trusting))
 	written := len(w.Writes)
 	require.NoError(t, reconcilePolicy(w, b))
@@ -157,13 +157,13 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	} {
 		w.Repolicy(worldtest.Policy(wrong))
 		require.NoError(t, reconcilePolicy(w, b))
-		assert.Equal(t, trusting, policyText(w, t), "nodes keep what they have")
+		assert.Equal(t, trusting, policyText(t, w), "nodes keep what they have")
 		assert.Contains(t, strings.Join(w.Told(), "\n"), says)
 	}
 
 	w.Repolicy(worldtest.Policy("repositories: []"))
 	require.NoError(t, reconcilePolicy(w, b))
-	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(w, t)), "it is named no more")
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, policyText(t, w)), "it is named no more")
 }
 
 func TestConflictingRepositoryPolicy(t *testing.T) {
@@ -173,7 +173,7 @@ func TestConflictingRepositoryPolicy(t *testing.T) {
 	w.Add(worldtest.FirstKey().Secret(), worldtest.Policy("repositories: ["+entry("r.example.com/os", worldtest.SecondKey())+"]"),
 		ownPolicy("50-policy", inBase64(`{"default":[{"type":"reject"}],"transports":{"docker":{"r.example.com/os":[{"type":"insecureAcceptAnything"}]}}}`)))
 	require.NoError(t, reconcilePolicy(w, w.Builder(w.Signing, w.Enforcing, w.Trusting)))
-	assert.Empty(t, policyText(w, t))
+	assert.Empty(t, policyText(t, w))
 	assert.Contains(t, strings.Join(w.Told(), "\n"), `repository "r.example.com/os": /etc/containers/policy.json says something about it already`)
 }
 
@@ -191,7 +191,7 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
 	require.NoError(t, reconcilePolicy(w, b))
-	text := policyText(w, t)
+	text := policyText(t, w)
 	assert.Contains(t, text, `"subjectEmail": "builder@example.com"`)
 	assert.Equal(t, map[string]string{"r.example.com/os": "second"}, keysOf(t, text), "for its own repository nodes can't be told that one of both is enough")
 	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(worldtest.SecondKey().Public)))
