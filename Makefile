@@ -141,6 +141,10 @@ verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not 
 
 ##@ A playground
 
+.PHONY: try
+try: bin/layerwright ## Make, sign and change an image in a registry in memory: no root, no Kubernetes, and minutes the first time
+	@go run -trimpath -ldflags '-s -w' ./test/try bin/layerwright
+
 .PHONY: up
 up: deps bin/cluster ## Bring up a real cluster on this machine, with registry, controller and nodes that can be updated (root)
 	@$(CLUSTER_PROGRAM) up --fleet

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,35 +18,12 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/images/provenance"
-	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/osimage/packages"
 	"github.com/layerwright/layerwright/trust/sign"
 )
-
-// Attester attaches signed statements to images; *sign.Signer is one.
-type Attester interface {
-	// Attest attaches statements. What the key has stated already, of the same type, stays as it
-	// is, and is enough unless Statement.Says wants more.
-	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
-	// Attested are the types of the statements that an image has by the key of now. Their referrers
-	// that are gone are attached again.
-	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
-	// Statements are what was stated about an image, with the key of now or another trusted
-	// one. Where there is nothing, the error is Terminal.
-	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
-}
-
-// SBOM lists what an image has beyond its base image.
-type SBOM interface {
-	// Make makes the list, as SPDX in JSON. It can be repeated. Errors that are no registry's and
-	// none of package databases may pass.
-	Make(ctx context.Context, about sbom.Subject) ([]byte, error)
-}
 
 // BuildDetails is what only the process knows that made an image.
 type BuildDetails struct {
@@ -63,16 +39,12 @@ type BuildDetails struct {
 	Rebuild string
 }
 
-// isStated reports whether a predicate is the one that the provenance of the image has to have.
-func (m *BuildDetails) isStated(predicate json.RawMessage) bool {
-	return m.Rebuild == "" || provenance.Invocation(predicate) == m.Rebuild
-}
-
-// attestations are what an image has, and what it could not get.
-type attestations struct {
-	made    []mcfgv1alpha1.ImageAttestation
-	missing []string
-	added   int
+// says reports whether a predicate is the provenance that the image has to have; nil takes any.
+func (m *BuildDetails) says() func(json.RawMessage) bool {
+	if m.Rebuild == "" {
+		return nil
+	}
+	return func(predicate json.RawMessage) bool { return provenance.Invocation(predicate) == m.Rebuild }
 }
 
 // Attest attests an image and writes down in its object how that ended.
@@ -86,7 +58,7 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 		return err
 	}
 	begin := k.clock.Now()
-	var found attestations
+	var found Stated
 	err = k.noted(ctx, "statements", image, func() (err error) {
 		found, err = k.attestWith(ctx, config, image, made)
 		return err
@@ -105,97 +77,23 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 	return err
 }
 
-// attestWith makes the statements that an image lacks, and attaches them. One that can't be made
-// keeps no other from being attached.
+// attestWith makes the statements that an image lacks, and attaches them.
 func (k *Keeper) attestWith(
 	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made BuildDetails,
-) (attestations, error) {
-	var out attestations
+) (Stated, error) {
 	credentials, err := k.credentials.Credentials(ctx, config)
 	if credentials.Push == nil {
-		return out, err
+		return Stated{}, err
 	}
-	pinned := string(image.Spec.PullSpec)
-	there, err := k.options.Attester.Attested(ctx, credentials.Push, pinned)
-	if err != nil {
-		return out, err
-	}
-	tag, err := credentials.Push.AttachmentTag(pinned, sign.Attestations)
-	if err != nil {
-		return out, err
-	}
-	if made.Rebuild != "" { // what is there may be of the build before; Says tells
-		delete(there, sign.PredicateProvenance)
-	}
-	makers := []struct {
-		predicateType, name string
-		make                func(context.Context) ([]byte, error)
-		says                func(json.RawMessage) bool
-	}{
-		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return k.provenanceOf(ctx, config, image, made) }, made.isStated},
-		{sign.PredicateSPDX, "SBOM", func(ctx context.Context) ([]byte, error) { return k.sbomOf(ctx, credentials, image) }, nil},
-	}
-	var statements []sign.Statement
-	var failures []error
-	for _, m := range makers {
-		if m.predicateType == sign.PredicateSPDX && k.options.SBOMs == nil && !there[m.predicateType] {
-			continue
-		}
-		if !there[m.predicateType] {
-			s, err := k.statement(ctx, credentials.Push, pinned, sign.Statement{PredicateType: m.predicateType, Says: m.says}, m.make)
-			var never *permanentError
-			switch {
-			case errors.As(err, &never):
-				out.missing = append(out.missing, fmt.Sprintf("it has no %s: %s", m.name, fault.Message(never.err)))
-				continue
-			case err != nil:
-				failures = append(failures, err)
-				continue
-			}
-			statements = append(statements, s)
-		}
-		out.made = append(out.made, mcfgv1alpha1.ImageAttestation{PredicateType: m.predicateType, Reference: tag})
-	}
-	if len(statements) > 0 {
-		attached, err := k.options.Attester.Attest(ctx, credentials.Push, pinned, statements...)
-		failures = append(failures, err)
-		for _, a := range attached {
-			out.added += a.Added
-		}
-	}
-	return out, fault.Join(failures...)
-}
-
-// permanentError means that a statement can never be made.
-type permanentError struct{ err error }
-
-// Error is why.
-func (e *permanentError) Error() string { return e.err.Error() }
-
-// Unwrap is why.
-func (e *permanentError) Unwrap() error { return e.err }
-
-// statement completes one with what a trusted key has stated before, such as the one before the
-// key was rotated; else with what is made.
-func (k *Keeper) statement(
-	ctx context.Context, push *registry.Client, pinned string, s sign.Statement, makeIt func(context.Context) ([]byte, error),
-) (sign.Statement, error) {
-	before, err := k.options.Attester.Statements(ctx, push, pinned, s.PredicateType)
-	if err != nil && fault.Reason(err) != mcfgv1alpha1.ReasonNotAttested {
-		return s, err
-	}
-	for _, s.Predicate = range before {
-		if s.Says == nil || s.Says(s.Predicate) {
-			return s, nil
-		}
-	}
-	if s.Predicate, err = makeIt(ctx); err != nil {
-		return s, err
-	}
-	if err := s.Check(); err != nil {
-		return s, &permanentError{err}
-	}
-	return s, nil
+	return State(ctx, k.options.Attester, credentials.Push, string(image.Spec.PullSpec),
+		Making{
+			Name: "provenance", PredicateType: sign.PredicateProvenance, Says: made.says(),
+			Make: func(ctx context.Context) ([]byte, error) { return k.provenanceOf(ctx, config, image, made) },
+		},
+		Making{
+			Name: "SBOM", PredicateType: sign.PredicateSPDX, Keep: k.options.SBOMs == nil,
+			Make: func(ctx context.Context) ([]byte, error) { return k.sbomOf(ctx, credentials, image) },
+		})
 }
 
 // provenanceOf says how an image was made, from its MachineOSBuild.
@@ -276,71 +174,24 @@ func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials
 			return nil, &permanentError{err}
 		}
 	}
-	about, err := subjectOf(ctx, credentials, image)
+	about, err := subjectOf(ctx, credentials, pinned, string(image.Spec.BaseOSImagePullSpec), image.CreationTimestamp.Time)
 	if err != nil {
 		return nil, err
 	}
-	document, err := k.options.SBOMs.Make(ctx, about)
-	var broken *packages.BrokenError
-	var large *packages.TooLargeError
-	var tooMany *sbom.TooLargeError
-	never := errors.As(err, &broken) || errors.As(err, &large) || errors.As(err, &tooMany)
-	if err == nil {
-		s := sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: document}
-		err = s.Check()
-		never = err != nil
-	}
-	if never {
-		k.withoutSBOM.Add(pinned, err)
-		return nil, &permanentError{err}
+	document, err := makeSBOM(ctx, k.options.SBOMs, about)
+	var never *permanentError
+	if errors.As(err, &never) {
+		k.withoutSBOM.Add(pinned, never.err)
 	}
 	return document, err
 }
 
-// subjectOf is an image with the one that it was made from, of each platform.
-func subjectOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) (sbom.Subject, error) {
-	pinned := string(image.Spec.PullSpec)
-	about := sbom.Subject{Image: pinned, Created: image.CreationTimestamp.Time}
-	if credentials.Pull == nil {
-		return about, fmt.Errorf("reading the base image of %q: the pull secret of its MachineOSConfig, or the pool's mirrors, can't be used", pinned)
-	}
-	resolved, err := credentials.Push.Resolve(ctx, pinned)
-	if err != nil {
-		return about, err
-	}
-	for _, platform := range resolved.EachPlatform() {
-		one := sbom.Platform{Platform: platform}
-		if one.Image, err = credentials.Push.Image(ctx, pinned, platform); err != nil {
-			return about, err
-		}
-		if one.Digest, err = one.Image.Digest(); err != nil {
-			return about, fmt.Errorf("reading image %q: %w", pinned, err)
-		}
-		if platform.OS == "" {
-			config, err := one.Image.ConfigFile()
-			if err != nil {
-				return about, fmt.Errorf("reading image %q: %w", pinned, err)
-			}
-			one.Platform = v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
-		}
-		one.Base, err = credentials.Pull.Image(ctx, string(image.Spec.BaseOSImagePullSpec), one.Platform)
-		if registry.IsNotFound(err) {
-			return about, &permanentError{fmt.Errorf("reading its base image: %w", err)}
-		}
-		if err != nil {
-			return about, err
-		}
-		about.Platforms = append(about.Platforms, one)
-	}
-	return about, nil
-}
-
 // setAttested writes down how attesting ended. An image that was attested stays so while that can't
 // be looked after.
-func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now time.Time, err error) {
+func setAttested(image *mcfgv1alpha1.MachineOSImage, found *Stated, now time.Time, err error) {
 	c := metav1.Condition{
 		Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonAttested, ObservedGeneration: image.Generation,
-		Message: strings.Join(found.missing, "; "),
+		Message: strings.Join(found.Missing, "; "),
 	}
 	switch reason := fault.Reason(err); {
 	case err != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested):
@@ -351,8 +202,8 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 			c.Reason = reason
 		}
 	default:
-		image.Status.Attestations = found.made
-		if len(found.made) == 0 {
+		image.Status.Attestations = found.Made
+		if len(found.Made) == 0 {
 			c.Status, c.Reason = metav1.ConditionFalse, mcfgv1alpha1.ReasonAttestationFailed
 		}
 	}
@@ -372,7 +223,7 @@ func isAboutKey(reason string) bool {
 }
 
 // reportAttested tells about what has been written.
-func (k *Keeper) reportAttested(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, found *attestations) {
+func (k *Keeper) reportAttested(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, found *Stated) {
 	is, was := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageAttested), status.Find(before.Status.Conditions, mcfgv1alpha1.ImageAttested)
 	log := ctrl.LoggerFrom(ctx)
 	if is.Status != metav1.ConditionTrue {
@@ -382,7 +233,7 @@ func (k *Keeper) reportAttested(ctx context.Context, before, after *mcfgv1alpha1
 		}
 		return
 	}
-	log.Info("Attested", "image", after.Spec.PullSpec, "attestations", found.added, "message", is.Message)
+	log.Info("Attested", "image", after.Spec.PullSpec, "attestations", found.Added, "message", is.Message)
 	var types []string
 	for _, a := range after.Status.Attestations {
 		types = append(types, a.PredicateType)

@@ -25,7 +25,7 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 		return nil
 	}
 	predicate, err := json.Marshal(provenance.OfContent(&provenance.Facts{
-		Origin: o.Origin, Inputs: inputsOf(o.Record), Pool: o.Pool, BuilderID: m.options.BuilderID, Version: version.Current().Version,
+		Origin: o.Origin, Inputs: InputsIn(o.Record), Pool: o.Pool, BuilderID: m.options.BuilderID, Version: version.Current().Version,
 		BuilderImage: o.BuilderImage, Pulled: o.Pulled,
 	}, o.content().Key))
 	s := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: predicate}
@@ -47,10 +47,11 @@ func InputsOf(build *mcfgv1.MachineOSBuild) (*provenance.Inputs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inputsOf(record), nil
+	return InputsIn(record), nil
 }
 
-func inputsOf(r *plan.Record) *provenance.Inputs {
+// InputsIn are those of a record.
+func InputsIn(r *plan.Record) *provenance.Inputs {
 	in := &provenance.Inputs{
 		ContentKey: r.Keys.Content, BuildKey: r.Keys.Build, Architectures: r.Inputs.Architectures, ExtensionNames: r.Inputs.ExtensionNames,
 		UsesExtensions: r.Inputs.UsesExtensions(), KernelType: r.Inputs.KernelType, WithoutText: r.Level >= plan.WithoutText,

@@ -96,8 +96,7 @@ With --output the results are written to a folder. Rendering into the same folde
 func (o *renderOptions) addFlags(flags *pflag.FlagSet) {
 	o.addFilename(flags)
 	o.addImage(flags, "pool whose image it is", "base image")
-	flags.StringVar(&o.extensions, "extensions", "", "image of extensions and kernels, as a pull spec (default: what the objects name)")
-	flags.StringSliceVar(&o.architectures, "architecture", nil, "architectures to describe, such as amd64 (default: all that the base image has)")
+	o.addExtensions(flags, "describe")
 	flags.StringVar(&o.output, "output", "", "folder to write the results to; it may hold secrets afterwards, so only you can read it")
 	o.addReading(flags, "base images")
 }
@@ -113,6 +112,13 @@ func (o *renderOptions) addImage(flags *pflag.FlagSet, pool, base string) {
 	flags.StringVar(&o.pool, "pool", "", pool+" (default: that of the only MachineOSConfig, else the only pool, else worker)")
 	flags.StringVar(&o.containerfile, "containerfile", "", "file with a Containerfile, instead of those of the pool's MachineOSConfig")
 	flags.StringVar(&o.base, "base", "", base+", as a pull spec or as oci:FOLDER[:TAG] (default: what the objects name)")
+}
+
+// addExtensions adds the flags of what else an image is made of. To is what is done for an
+// architecture.
+func (o *renderOptions) addExtensions(flags *pflag.FlagSet, to string) {
+	flags.StringVar(&o.extensions, "extensions", "", "image of extensions and kernels, as a pull spec (default: what the objects name)")
+	flags.StringSliceVar(&o.architectures, "architecture", nil, "architectures to "+to+", such as amd64 (default: all that the base image has)")
 }
 
 // addReading takes which images the cache is for.
@@ -262,7 +268,7 @@ func printProgress(w io.Writer) baseimage.ProgressFunc {
 		step := fmt.Sprintf("layer %d of %d", p.Layer, p.Layers)
 		if p.Bytes == 0 && !seen[p.Image.String()+step] {
 			seen[p.Image.String()+step] = true
-			_, _ = fmt.Fprintf(w, "reading the base image: %s (%d kB)\n", step, p.Size/1000)
+			_, _ = fmt.Fprintf(w, "reading an image: %s (%d kB)\n", step, p.Size/1000)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestRenderCommand(t *testing.T) {
 	stdout, stderr := run()
 	assert.Contains(t, stdout, "file /etc/motd")
 	assert.Contains(t, stdout, "nothing is built")
-	assert.Contains(t, stderr, "reading the base image: layer 1 of 6", "long work shows how far it is")
+	assert.Contains(t, stderr, "reading an image: layer 1 of 6", "long work shows how far it is")
 
 	stdout, stderr = run("--containerfile", containerfile, "--architecture", "amd64", "-o", "json")
 	assert.Empty(t, stderr, "the base image is known by now")

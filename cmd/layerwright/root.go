@@ -55,7 +55,7 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-The controller is what runs in the cluster; deploy/ holds the manifests that start it. "render", "streams" and
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. "build", "render", "streams" and
 "trial" need no cluster.`,
 		Example: `  # Run the controller against the cluster of your kubeconfig, for development
   layerwright controller --leader-elect=false --metrics-bind-address=0 --log-format=text
@@ -71,7 +71,7 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 	}
 	root.Args = knownCommand
 	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
-	root.AddCommand(newControllerCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newControllerCommand(), newBuildCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

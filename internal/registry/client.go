@@ -230,6 +230,9 @@ type NoSecret string
 // Resolve finds none.
 func (NoSecret) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
 
+// Logins is the keychain of a person, which "docker login" fills and no secret.
+type Logins struct{ authn.Keychain }
+
 func (c *Client) reading(doing string, subject fmt.Stringer, target authn.Resource) failure.Call {
 	return c.call(doing, subject, target, false)
 }
@@ -241,9 +244,10 @@ func (c *Client) writing(doing string, subject fmt.Stringer, target authn.Resour
 func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource, writes bool) failure.Call {
 	login, err := c.keychain.Resolve(target)
 	unnamed, _ := c.keychain.(NoSecret)
+	_, isPersons := c.keychain.(Logins)
 	return failure.Call{
 		Doing: doing, Subject: subject.String(), Writes: writes,
 		Host: target.RegistryStr(), Anonymous: err == nil && login == authn.Anonymous, Unreachable: c.unreachable,
-		Unnamed: string(unnamed),
+		Unnamed: string(unnamed), Logins: isPersons,
 	}
 }

@@ -50,6 +50,14 @@ func TestCanPush(t *testing.T) {
 			want: `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); ` +
 				`no secret with credentials for "` + host + `" is named: name one in spec.field`,
 		},
+		"a person who has not logged in": {
+			login: func(o *registry.Options) { o.Keychain = registry.Logins{Keychain: logins{}} },
+			want:  `the registry denies write access (401 Unauthorized, UNAUTHORIZED: authentication required); log in with "podman login ` + host + `" or "docker login ` + host + `"`,
+		},
+		"a person who may only pull": {
+			login: func(o *registry.Options) { o.Keychain = registry.Logins{Keychain: puller} },
+			want:  `the registry denies write access (403 Forbidden, DENIED: account pull may pull but not push); check that the account of your login to "` + host + `" may push it`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 // oci:FOLDER:TAG.
 const layoutPrefix = "oci:"
 
-// layoutName stands for the name of an image in a folder, which has none.
-const layoutName = "localhost/base"
+// LayoutName stands for the repository of an image in a folder, which has none.
+const LayoutName = "localhost/base"
 
 // refNameAnnotation is the tag of an image in a folder (OCI image layout specification).
 const refNameAnnotation = "org.opencontainers.image.ref.name"
@@ -87,8 +87,8 @@ func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfg
 // open finds what a reference names, and the repository to name it by.
 func (r *renderer) open(ctx context.Context, reference string) (found *manifest, repository string, err error) {
 	if folder, ok := strings.CutPrefix(reference, layoutPrefix); ok {
-		found, err = openLayout(folder)
-		return found, layoutName, err
+		_, found, err = openLayout(folder)
+		return found, LayoutName, err
 	}
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -121,31 +121,44 @@ func (r *renderer) pin(ctx context.Context, reference string) (string, error) {
 	return ref.Context().Digest(found.Digest.String()).Name(), nil
 }
 
+// InFolder reports whether a reference names an image in a folder, and finds it.
+func InFolder(reference string) (folder string, digest v1.Hash, is bool, err error) {
+	folder, is = strings.CutPrefix(reference, layoutPrefix)
+	if !is {
+		return "", digest, false, nil
+	}
+	folder, found, err := openLayout(folder)
+	if err != nil {
+		return "", digest, true, err
+	}
+	return folder, found.digest, true, nil
+}
+
 // openLayout finds the image of a tag in a folder, or the only image that is in it. A colon may be
 // part of the folder's name.
-func openLayout(folder string) (*manifest, error) {
-	tag := ""
+func openLayout(reference string) (folder string, found *manifest, err error) {
+	folder, tag := reference, ""
 	index, err := layout.ImageIndexFromPath(folder)
 	if colon := strings.LastIndex(folder, ":"); err != nil && colon > 0 {
 		folder, tag = folder[:colon], folder[colon+1:]
 		index, err = layout.ImageIndexFromPath(folder)
 	}
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	list, err := index.IndexManifest()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	candidates := slices.Clone(list.Manifests)
 	if tag != "" {
 		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return d.Annotations[refNameAnnotation] != tag })
 	}
 	if len(candidates) != 1 {
-		return nil, fmt.Errorf("the folder %q has %d images that could be meant: name one as %s%s:TAG", folder, len(candidates), layoutPrefix, folder)
+		return "", nil, fmt.Errorf("the folder %q has %d images that could be meant: name one as %s%s:TAG", folder, len(candidates), layoutPrefix, folder)
 	}
 	d := candidates[0]
-	return &manifest{
+	return folder, &manifest{
 		media: d.MediaType, digest: d.Digest,
 		image: func() (v1.Image, error) { return index.Image(d.Digest) },
 		index: func() (v1.ImageIndex, error) { return index.ImageIndex(d.Digest) },

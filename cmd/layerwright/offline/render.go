@@ -67,61 +67,79 @@ type PlatformResult struct {
 
 type renderer struct{ Options }
 
+// Wanted is the image that files mean, as far as they say it: registries say the rest.
+type Wanted struct {
+	Pool     string
+	Rendered *machineconfigs.Rendered
+	// OSConfig is the pool's MachineOSConfig; nil if there is none.
+	OSConfig *mcfgv1.MachineOSConfig
+	// Sources are the administrator's Containerfiles.
+	Sources []containerfiles.Source
+	// Base and Extensions are what names the images; Extensions may be empty.
+	Base, Extensions string
+}
+
+// Wanted is what the files say.
+func (o *Options) Wanted() (*Wanted, error) {
+	w := &Wanted{Pool: cmp.Or(o.Pool, o.Cluster.PoolName())}
+	var err error
+	if w.Rendered, err = o.Cluster.render(w.Pool, o.Version); err != nil {
+		return nil, err
+	}
+	w.OSConfig = o.Cluster.osConfig(w.Pool)
+	if w.Sources, err = o.Cluster.sources(w.OSConfig, o.Containerfile); err != nil {
+		return nil, err
+	}
+	w.Base, w.Extensions = o.Base, o.Extensions
+	if w.OSConfig != nil {
+		w.Base = cmp.Or(w.Base, string(w.OSConfig.Spec.BaseOSImagePullSpec))
+		w.Extensions = cmp.Or(w.Extensions, string(w.OSConfig.Spec.BaseOSExtensionsImagePullSpec))
+	}
+	w.Base, w.Extensions = cmp.Or(w.Base, w.Rendered.Config.OSImageURL), cmp.Or(w.Extensions, w.Rendered.Config.ExtensionsImage)
+	if w.Base == "" {
+		return nil, errors.New("nothing names a base image: give one with --base, or add an OSImageStream, or baseOSImagePullSpec to the MachineOSConfig")
+	}
+	return w, nil
+}
+
+// InSources names the MachineConfigs that an error about the rendered one is about.
+func (o *Options) InSources(w *Wanted, err error) error {
+	return layer.InSources(err, o.Cluster.parsed(w.Rendered.Sources))
+}
+
 // Render describes an image.
 func Render(ctx context.Context, options Options) (*Result, error) {
 	r := &renderer{options}
-	r.Pool = cmp.Or(r.Pool, r.Cluster.PoolName())
-	rendered, err := r.Cluster.render(r.Pool, r.Version)
+	wanted, err := r.Wanted()
 	if err != nil {
 		return nil, err
 	}
-	osConfig := r.Cluster.osConfig(r.Pool)
-	request := description.Request{Config: rendered.Config}
-	if request.Sources, err = r.Cluster.sources(osConfig, r.Containerfile); err != nil {
-		return nil, err
-	}
-	base, err := r.base(ctx, rendered.Config, osConfig)
+	r.Pool = wanted.Pool
+	request := description.Request{Config: wanted.Rendered.Config, Sources: wanted.Sources}
+	base, err := r.openBase(ctx, wanted.Base, r.Architectures)
 	if err != nil {
 		return nil, err
 	}
 	request.Base, request.Platforms, request.IsChoice = base.pinned, base.described(), base.isChoice
-	if request.Extensions, err = r.extensions(ctx, rendered.Config, osConfig); err != nil {
+	if request.Extensions, err = r.pinExtensions(ctx, wanted.Extensions); err != nil {
 		return nil, err
 	}
 	described, err := description.Describe(request)
 	if err != nil {
-		return nil, layer.InSources(err, r.Cluster.parsed(rendered.Sources))
+		return nil, r.InSources(wanted, err)
 	}
 	result := &Result{
-		Pool: r.Pool, Rendered: rendered, Description: described,
+		Pool: r.Pool, Rendered: wanted.Rendered, Description: described,
 		Base: request.Base, Extensions: request.Extensions, Unused: r.unused(request.Sources, described),
 	}
 	if err := r.addPlatforms(ctx, base, result); err != nil {
-		return nil, layer.InSources(err, r.Cluster.parsed(rendered.Sources))
+		return nil, r.InSources(wanted, err)
 	}
 	return result, nil
 }
 
-// base finds the base image: what the caller names, else the MachineOSConfig, else the
-// configuration.
-func (r *renderer) base(ctx context.Context, config *machineconfigs.Config, osConfig *mcfgv1.MachineOSConfig) (*baseImage, error) {
-	reference := r.Base
-	if osConfig != nil {
-		reference = cmp.Or(reference, string(osConfig.Spec.BaseOSImagePullSpec))
-	}
-	reference = cmp.Or(reference, config.OSImageURL)
-	if reference == "" {
-		return nil, errors.New("nothing names a base image: give one with --base, or add an OSImageStream, or baseOSImagePullSpec to the MachineOSConfig")
-	}
-	return r.openBase(ctx, reference, r.Architectures)
-}
-
-func (r *renderer) extensions(ctx context.Context, config *machineconfigs.Config, osConfig *mcfgv1.MachineOSConfig) (string, error) {
-	reference := r.Extensions
-	if osConfig != nil {
-		reference = cmp.Or(reference, string(osConfig.Spec.BaseOSExtensionsImagePullSpec))
-	}
-	reference = cmp.Or(reference, config.ExtensionsImage)
+// pinExtensions resolves what names the extensions image; empty where nothing does.
+func (r *renderer) pinExtensions(ctx context.Context, reference string) (string, error) {
 	if reference == "" {
 		return "", nil
 	}

@@ -27,23 +27,18 @@ const notBuilt = "this report was made from objects and from what the registry h
 // options stand in for the images that the pool has now, and not for those of the other stream.
 func Trial(ctx context.Context, options Options, images trial.Images, stream string) (*compare.Report, error) {
 	r := &renderer{options}
-	r.Pool = cmp.Or(r.Pool, r.Cluster.PoolName())
-	now, err := r.Cluster.render(r.Pool, r.Version)
+	now, err := r.Wanted()
 	if err != nil {
 		return nil, err
 	}
+	r.Pool = now.Pool
 	then, err := trial.Render(trial.Objects{
 		Pool: r.Cluster.pool(r.Pool), Worker: r.Cluster.pool(mcfgv1.PoolWorker), Streams: r.Cluster.Streams, Configs: r.Cluster.MachineConfigs, Version: r.Version,
 	}, stream)
 	if err != nil {
 		return nil, fmt.Errorf("trying stream %q for pool %q: %w", stream, r.Pool, err)
 	}
-	osConfig := r.Cluster.osConfig(r.Pool)
-	sources, err := r.Cluster.sources(osConfig, r.Containerfile)
-	if err != nil {
-		return nil, err
-	}
-	from, err := r.base(ctx, now.Config, osConfig)
+	from, err := r.openBase(ctx, now.Base, r.Architectures)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +50,7 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 		return nil, err
 	}
 	request := &trial.Request{
-		Pool: r.Pool, Then: then, Containerfiles: sources, Blockers: trial.Overrides(osConfig),
+		Pool: r.Pool, Then: then, Containerfiles: now.Sources, Blockers: trial.Overrides(now.OSConfig),
 		From: trial.OS{Stream: r.streamOf(r.Pool), Reference: from.pinned, Image: from.platforms[0].image, Index: from.platforms[0].index},
 		To:   trial.OS{Stream: stream, Reference: to.pinned, Image: to.platforms[0].image, Index: to.platforms[0].index},
 	}
@@ -65,18 +60,16 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 	if err := r.openExtensions(ctx, then, to.platforms[0].arch, &request.To); err != nil {
 		return nil, err
 	}
-	nowExtensions, err := r.extensions(ctx, now.Config, osConfig)
+	nowExtensions, err := r.pinExtensions(ctx, now.Extensions)
 	if err != nil {
 		return nil, err
 	}
-	request.Before, _ = r.inputs(now.Config, sources, from, nowExtensions) // what is wrong with it now is no matter of the move
-	thenExtensions := ""
-	if then.Config.ExtensionsImage != "" {
-		if thenExtensions, err = r.pin(ctx, then.Config.ExtensionsImage); err != nil {
-			return nil, fmt.Errorf("resolving the extensions image %q: %w", then.Config.ExtensionsImage, err)
-		}
+	request.Before, _ = r.inputs(now.Rendered.Config, now.Sources, from, nowExtensions) // what is wrong with it now is no matter of the move
+	thenExtensions, err := r.pinExtensions(ctx, then.Config.ExtensionsImage)
+	if err != nil {
+		return nil, err
 	}
-	if request.After, request.Problem = r.inputs(then.Config, sources, to, thenExtensions); request.Problem != nil {
+	if request.After, request.Problem = r.inputs(then.Config, now.Sources, to, thenExtensions); request.Problem != nil {
 		request.Problem = layer.InSources(request.Problem, r.Cluster.parsed(then.Rendered.Sources))
 	}
 	report, err := trial.Examine(ctx, images, request)

@@ -133,6 +133,8 @@ type Call struct {
 	Host      string
 	Anonymous bool
 	Unnamed   string
+	// Logins reports whether the credentials are a person's and of no secret.
+	Logins bool
 	// Unreachable is told why the registry can't be reached, instead of the error; nil has the
 	// error say it.
 	Unreachable func(registry string, err error)
@@ -225,6 +227,12 @@ func lacksPart(answer *transport.Error) bool {
 
 // whoMay says what helps where access was refused.
 func (c Call) whoMay(do string) string {
+	switch {
+	case c.Logins && c.Anonymous:
+		return fmt.Sprintf("log in with \"podman login %s\" or \"docker login %s\"", c.Host, c.Host)
+	case c.Logins:
+		return fmt.Sprintf("check that the account of your login to %q may %s it, and that its password still holds", c.Host, do)
+	}
 	if c.Anonymous && c.Unnamed != "" {
 		return fmt.Sprintf("no secret with credentials for %q is named: name one in %s", c.Host, c.Unnamed)
 	}
