@@ -114,6 +114,24 @@ func TestAClusterMakesAnImageAnewThatItsKeyHasNotSigned(t *testing.T) {
 	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildSucceeded), "ConfigAppended")
 }
 
+func TestALaptopAppendsToContentThatAClusterHasBuilt(t *testing.T) {
+	t.Parallel()
+	w, _, use := withContent(t, cheapFile)
+	w.add(firstKey().secret())
+	w.settle(w.builder(use, w.withSBOMs))
+	w.rerender("worker", "2", "/etc/motd", "two")
+	options, request := w.alone(), w.request("worker", "host/os")
+	options.Keys = w.secretKeys()
+	request.Sources = []containerfiles.Source{{Arch: mcfgv1.NoArch, Name: "Containerfile", Text: cheapFile}}
+	made, err := standalone.Make(t.Context(), options, request)
+	require.NoError(t, err)
+	assert.Equal(t, plan.Append, made.Action)
+	assert.Equal(t, "two", w.unpacked(made.Pinned, "amd64", "etc/motd"))
+	assert.Equal(t, "built for amd64", w.unpacked(made.Pinned, "amd64", "usr/share/built"))
+	w.settle(w.builder(use, w.withSBOMs))
+	assert.Equal(t, made.Pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+}
+
 func TestALaptopMakesNothingTwice(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -147,11 +165,11 @@ func TestWhatALaptopRefuses(t *testing.T) {
 		change       func(*world, *standalone.Options, *standalone.Request)
 		says, reason string
 	}{
-		"content without a builder": {
+		"content that has to be built": {
 			change: func(_ *world, _ *standalone.Options, r *standalone.Request) {
 				r.Sources = []containerfiles.Source{{Arch: mcfgv1.NoArch, Name: "Containerfile", Text: "FROM os-base-image\nRUN true\n"}}
 			},
-			says: "no layerwright-builder was found", reason: mcfgv1.ReasonBuilderNotAvailable,
+			says: "which takes a cluster", reason: mcfgv1.ReasonBuilderNotAvailable,
 		},
 		"an architecture that the base image lacks": {
 			change: func(_ *world, _ *standalone.Options, r *standalone.Request) {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -35,12 +34,6 @@ type Keys interface {
 	images.Trust
 }
 
-// Builder builds content.
-type Builder interface {
-	// Build builds what the spec says for all architectures, and pushes it.
-	Build(ctx context.Context, spec *backend.Spec) (*backend.State, error)
-}
-
 // Options are what a Maker works with.
 type Options struct {
 	// Credentials are for registries.
@@ -48,8 +41,6 @@ type Options struct {
 	// Base reads base images, and Fetcher other files.
 	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
-	// Builder builds content; nil where only configuration can be appended.
-	Builder Builder
 	// Keys sign the image and what is stated about it; nil signs and states nothing. SBOMs lists
 	// what is in it.
 	Keys  Keys
@@ -80,7 +71,7 @@ type Request struct {
 // Result is an image that stands in the registry.
 type Result struct {
 	*maker.Image
-	// Action is how it came to be: plan.Reuse, plan.Append or plan.Build.
+	// Action is how it came to be: plan.Reuse or plan.Append.
 	Action plan.Action
 	Keys   plan.Keys
 	// Base is the OS image by digest.
@@ -148,7 +139,6 @@ func (m *making) describe(ctx context.Context) error {
 	record := recipe.Described.Inputs.Record()
 	target := maker.Target{Repository: m.request.Repository, Tag: names.ImageTag(m.request.Pool, record.Keys.Build)}
 	m.order = &maker.Order{
-		Key:  backend.Key{Build: target.Tag},
 		Pool: m.request.Pool, Config: m.request.Config, Rendered: m.request.Rendered.Name,
 		Credentials: m.Credentials, Recipe: recipe, Record: record, Target: target,
 		Origin: &provenance.Origin{
@@ -197,7 +187,7 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	input := &plan.ImagePlanInput{InRegistry: there != "", HasContent: o.Record.Inputs.HasContent(), Backend: m.Builder != nil}
+	input := &plan.ImagePlanInput{InRegistry: there != "", HasContent: o.Record.Inputs.HasContent()}
 	content := o.Base.Below()
 	if input.HasContent && !input.InRegistry {
 		if content, err = m.maker.TakeContent(ctx, o); err != nil {
@@ -210,14 +200,10 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 		result.Image, err = o.Found(ctx, there)
 		return result, err
 	case plan.Append:
-	case plan.Build:
-		if content, err = m.build(ctx); err != nil {
-			return nil, err
-		}
-	case plan.Nothing, plan.Wait, plan.Stop:
-		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, errors.New(
-			"the image needs a build (Containerfile, extensions or kernel), and no layerwright-builder was found to do it: "+
-				"put it beside layerwright or into the PATH, or name it with --builder"))
+	case plan.Nothing, plan.Wait, plan.Stop, plan.Build:
+		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf(
+			"the image needs a build (Containerfile, extensions or kernel), which takes a cluster, and %s does not have what that gives: "+
+				"apply the MachineOSConfig there first, with the same repository", m.request.Repository))
 	}
 	m.Progress("appending the configuration in " + o.Target.Repository)
 	if result.Image, err = m.maker.Append(ctx, o, content, func(r *registry.AppendRequest) { r.Tags = []string{o.Target.Tag} }); err != nil {
@@ -227,30 +213,6 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 		err = o.Check(ctx, result.Image)
 	}
 	return result, err
-}
-
-// BackendName is what provenance says of content that Builder has built.
-const BackendName = "Local"
-
-// build has the content built.
-func (m *making) build(ctx context.Context) (string, error) {
-	spec, err := m.maker.Spec(ctx, m.order)
-	if err != nil {
-		return "", err
-	}
-	if err := m.order.CopyBase(ctx); err != nil {
-		return "", err
-	}
-	m.Progress("building what the Containerfile says")
-	state, err := m.Builder.Build(ctx, spec)
-	if err != nil {
-		return "", err
-	}
-	m.order.Origin.Backend = BackendName
-	if state.Phase == backend.Failed {
-		return "", maker.Failed(state)
-	}
-	return m.maker.Built(ctx, m.order, state)
 }
 
 // answerFor states how the image was made and what is in it, signs it, and makes sure that who

@@ -46,7 +46,7 @@ func newBuildCommand() *cobra.Command {
 		Short: "Make the image of MachineConfigs and push it, without a cluster",
 		Long: `Makes the image that "layerwright render" describes, from the same files, and pushes it: what the controller does, on a laptop
 or in a pipeline. The same inputs give the same keys and the same digest. Configuration is appended with calls to the registry
-alone, and takes about a second; the base image is not pulled.
+alone, and takes about a second; the base image is not pulled. What needs a build (Containerfile, extensions, kernel) takes a cluster.
 
 The image gets the tag <pool>-<build key>, by which a cluster finds it, and the tag of --push; the pool's name where --push has
 none. An image that the registry has already is not made again. With --push oci:FOLDER it is written to a folder (OCI image layout).

@@ -127,7 +127,7 @@ func TestBuildRefuses(t *testing.T) {
 		"no architecture":       {[]string{"--push", "quay.io/os", "--architecture", "mips"}, exitUsage, "must be amd64"},
 		"no key":                {[]string{"--push", "127.0.0.1:1/os", "--sign-key", b.path("cosign.key")}, exitFailure, "it is no private key as `cosign generate-key-pair` writes them"},
 		"a signature for where": {[]string{"--push", "oci:" + b.path("x"), "--sign-key", b.path("cosign.key")}, exitFailure, "give the pool's MachineOSConfig too"},
-		"a Containerfile":       {[]string{"--push", server.Host + "/os", "--containerfile", b.path("Containerfile")}, exitFailure, "no layerwright-builder was found"},
+		"a Containerfile":       {[]string{"--push", server.Host + "/os", "--containerfile", b.path("Containerfile")}, exitFailure, "which takes a cluster"},
 		"no registry":           {[]string{"--push", "127.0.0.1:1/os"}, exitFailure, "127.0.0.1:1"},
 		"a file":                {[]string{"--push", "oci:" + b.path("config.yaml")}, exitFailure, "opening the folder"},
 	}
