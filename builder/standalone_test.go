@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/builder/standalone"
@@ -132,6 +134,40 @@ func TestALaptopAppendsToContentThatAClusterHasBuilt(t *testing.T) {
 	assert.Equal(t, made.Pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec))
 }
 
+// laptopBuilder builds content as the stand-in for a backend does, or says what it is told to.
+type laptopBuilder struct {
+	w     *world
+	state *backend.State
+}
+
+// Build builds it.
+func (b laptopBuilder) Build(_ context.Context, spec *backend.Spec) (*backend.State, error) {
+	if b.state != nil {
+		return b.state, nil
+	}
+	return &backend.State{Phase: backend.Succeeded, Image: b.w.built(&spec.Architectures[0], 1)}, nil
+}
+
+func TestTheBuiltImageOfALaptopIsTheClusters(t *testing.T) {
+	t.Parallel()
+	w, _, use := withContent(t, cheapFile)
+	w.add(firstKey().secret())
+	options, request := w.alone(), w.request("worker", "host/os")
+	options.Keys, options.Builder = w.secretKeys(), laptopBuilder{w: w}
+	request.Sources = []containerfiles.Source{{Arch: mcfgv1.NoArch, Name: "Containerfile", Text: cheapFile}}
+	made, err := standalone.Make(t.Context(), options, request)
+	require.NoError(t, err)
+	assert.Equal(t, plan.Build, made.Action)
+	assert.Equal(t, "built for amd64", w.unpacked(made.Pinned, "amd64", "usr/share/built"))
+	w.settle(w.builder(use, w.withSBOMs))
+	assert.Equal(t, made.Pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec), "it is reused")
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(w.builder(use, w.withSBOMs))
+	build := read(w, &mcfgv1.MachineOSBuild{}, w.osConfig("worker").Annotations[mcfgv1.AnnotationCurrentMachineOSBuild])
+	assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "ConfigAppended", "its content is reused too")
+}
+
 func TestALaptopMakesNothingTwice(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -165,11 +201,12 @@ func TestWhatALaptopRefuses(t *testing.T) {
 		change       func(*world, *standalone.Options, *standalone.Request)
 		says, reason string
 	}{
-		"content that has to be built": {
-			change: func(_ *world, _ *standalone.Options, r *standalone.Request) {
-				r.Sources = []containerfiles.Source{{Arch: mcfgv1.NoArch, Name: "Containerfile", Text: "FROM os-base-image\nRUN true\n"}}
+		"content that can't be built": {
+			change: func(w *world, o *standalone.Options, r *standalone.Request) {
+				r.Sources = []containerfiles.Source{{Arch: mcfgv1.NoArch, Name: "Containerfile", Text: cheapFile}}
+				o.Builder = laptopBuilder{w, &backend.State{Phase: backend.Failed, Failure: backend.NewFailure(fault.Terminal, mcfgv1.ReasonBuildFailed, "line 2: it ended with 1")}}
 			},
-			says: "which takes a cluster", reason: mcfgv1.ReasonBuilderNotAvailable,
+			says: "line 2: it ended with 1", reason: mcfgv1.ReasonBuildFailed,
 		},
 		"an architecture that the base image lacks": {
 			change: func(_ *world, _ *standalone.Options, r *standalone.Request) {

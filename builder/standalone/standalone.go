@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -19,7 +20,6 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/provenance"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -34,13 +34,21 @@ type Keys interface {
 	images.Trust
 }
 
-// Options are what a Maker works with.
+// Builder builds content; *processes.Builder is one.
+type Builder interface {
+	// Build builds what the spec says for all architectures, and pushes it.
+	Build(ctx context.Context, spec *backend.Spec) (*backend.State, error)
+}
+
+// Options are what an image is made with.
 type Options struct {
 	// Credentials are for registries.
 	Credentials credentials.Credentials
 	// Base reads base images, and Fetcher other files.
 	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
+	// Builder builds content. Where none can, its error says why.
+	Builder Builder
 	// Keys sign the image and what is stated about it; nil signs and states nothing. SBOMs lists
 	// what is in it.
 	Keys  Keys
@@ -71,7 +79,7 @@ type Request struct {
 // Result is an image that stands in the registry.
 type Result struct {
 	*maker.Image
-	// Action is how it came to be: plan.Reuse or plan.Append.
+	// Action is how it came to be: plan.Reuse, plan.Append or plan.Build.
 	Action plan.Action
 	Keys   plan.Keys
 	// Base is the OS image by digest.
@@ -139,6 +147,7 @@ func (m *making) describe(ctx context.Context) error {
 	record := recipe.Described.Inputs.Record()
 	target := maker.Target{Repository: m.request.Repository, Tag: names.ImageTag(m.request.Pool, record.Keys.Build)}
 	m.order = &maker.Order{
+		Key:  backend.Key{Build: target.Tag},
 		Pool: m.request.Pool, Config: m.request.Config, Rendered: m.request.Rendered.Name,
 		Credentials: m.Credentials, Recipe: recipe, Record: record, Target: target,
 		Origin: &provenance.Origin{
@@ -187,7 +196,7 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	input := &plan.ImagePlanInput{InRegistry: there != "", HasContent: o.Record.Inputs.HasContent()}
+	input := &plan.ImagePlanInput{InRegistry: there != "", HasContent: o.Record.Inputs.HasContent(), Backend: true}
 	content := o.Base.Below()
 	if input.HasContent && !input.InRegistry {
 		if content, err = m.maker.TakeContent(ctx, o); err != nil {
@@ -199,11 +208,11 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 	case plan.Reuse:
 		result.Image, err = o.Found(ctx, there)
 		return result, err
-	case plan.Append:
-	case plan.Nothing, plan.Wait, plan.Stop, plan.Build:
-		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf(
-			"the image needs a build (Containerfile, extensions or kernel), which takes a cluster, and %s does not have what that gives: "+
-				"apply the MachineOSConfig there first, with the same repository", m.request.Repository))
+	case plan.Build:
+		if content, err = m.build(ctx); err != nil {
+			return nil, err
+		}
+	case plan.Append, plan.Nothing, plan.Wait, plan.Stop: // of an image that can be made it is the first
 	}
 	m.Progress("appending the configuration in " + o.Target.Repository)
 	if result.Image, err = m.maker.Append(ctx, o, content, func(r *registry.AppendRequest) { r.Tags = []string{o.Target.Tag} }); err != nil {
@@ -213,6 +222,31 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 		err = o.Check(ctx, result.Image)
 	}
 	return result, err
+}
+
+// backendName is what provenance says of content that was built here.
+const backendName = "Local"
+
+// build has the content built.
+func (m *making) build(ctx context.Context) (string, error) {
+	o := m.order
+	spec, err := m.maker.Spec(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	if err := o.CopyBase(ctx); err != nil {
+		return "", err
+	}
+	m.Progress("building what the Containerfile says")
+	state, err := m.Builder.Build(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	if state.Phase != backend.Succeeded {
+		return "", maker.Failed(state)
+	}
+	o.Origin.Backend = backendName
+	return m.maker.Built(ctx, o, state)
 }
 
 // answerFor states how the image was made and what is in it, signs it, and makes sure that who

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -16,11 +19,14 @@ import (
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/processes"
 	"github.com/layerwright/layerwright/builder/standalone"
 	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/images/sbom"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/registry/folder"
@@ -37,6 +43,7 @@ type buildOptions struct {
 
 	push    string
 	signKey string
+	builder string
 }
 
 func newBuildCommand() *cobra.Command {
@@ -46,7 +53,10 @@ func newBuildCommand() *cobra.Command {
 		Short: "Make the image of MachineConfigs and push it, without a cluster",
 		Long: `Makes the image that "layerwright render" describes, from the same files, and pushes it: what the controller does, on a laptop
 or in a pipeline. The same inputs give the same keys and the same digest. Configuration is appended with calls to the registry
-alone, and takes about a second; the base image is not pulled. What needs a build (Containerfile, extensions, kernel) takes a cluster.
+alone, and takes about a second. The base image is read once, for an index of what it has.
+
+A Containerfile, extensions and another kernel are built by layerwright-builder, on Linux, by root or by a user who has subordinate
+ids; RUN lines run in a user namespace, and see no credentials.
 
 The image gets the tag <pool>-<build key>, by which a cluster finds it, and the tag of --push; the pool's name where --push has
 none. An image that the registry has already is not made again. With --push oci:FOLDER it is written to a folder (OCI image layout).
@@ -96,6 +106,7 @@ func (o *buildOptions) addBuildFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.signKey, "sign-key", "", "file with the private key of \"cosign generate-key-pair\" to sign the image with; "+passwordVariable+" has its password")
 	o.addImage(flags, "pool whose image it is", "base image")
 	o.addExtensions(flags, "make the image for")
+	flags.StringVar(&o.builder, "builder", "", "program that builds what a Containerfile says (default: layerwright-builder beside this program or in the PATH)")
 	o.addReading(flags, "base images")
 }
 
@@ -160,6 +171,9 @@ func (o *buildOptions) build(ctx context.Context, request *standalone.Request, s
 	}
 	defer places.close()
 	options.Credentials = places.Credentials
+	if options.Builder, err = o.contentBuilder(places, stderr); err != nil {
+		return err
+	}
 	if o.signKey != "" {
 		if places.folder != nil && wanted.OSConfig == nil {
 			return errors.New("signing an image in a folder: a signature names the repository that the image will be in; " +
@@ -243,6 +257,46 @@ func (o *buildOptions) places(ctx context.Context, wanted *offline.Wanted, reque
 	}
 	p.Pull, p.Push = connect(pull), connect(push, plain...)
 	return p, nil
+}
+
+// unavailable is a builder that there is not.
+type unavailable struct{ why error }
+
+// Build says why.
+func (u unavailable) Build(context.Context, *backend.Spec) (*backend.State, error) {
+	return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("the image needs a build (Containerfile, extensions or kernel): %w", u.why))
+}
+
+// builderProgram is the program that builds content.
+const builderProgram = "layerwright-builder"
+
+// contentBuilder is what builds content.
+func (o *buildOptions) contentBuilder(places *places, stderr io.Writer) (standalone.Builder, error) {
+	if places.base != nil || places.folder != nil {
+		return unavailable{errors.New("that takes registries to pull from and to push to; name some with --base and --push, in place of oci:")}, nil
+	}
+	program := o.builder
+	if self, err := os.Executable(); err == nil && program == "" {
+		if beside := filepath.Join(filepath.Dir(self), builderProgram); isFile(beside) {
+			program = beside
+		}
+	}
+	program, err := exec.LookPath(cmp.Or(program, builderProgram))
+	if err != nil {
+		return unavailable{fmt.Errorf("no %s was found to do it; put it beside layerwright or into the PATH, or name it with --builder: %w", builderProgram, err)}, nil
+	}
+	var trusted []byte
+	if o.registryCA != "" {
+		if trusted, err = os.ReadFile(o.registryCA); err != nil {
+			return nil, fmt.Errorf("reading the registry's certificates: %w", err)
+		}
+	}
+	return processes.New(processes.Options{Program: program, Keychain: authn.DefaultKeychain, TrustBundle: trusted, Out: stderr, Clock: clock.RealClock{}}), nil
+}
+
+func isFile(path string) bool {
+	found, err := os.Stat(path)
+	return err == nil && found.Mode().IsRegular()
 }
 
 // fileKeys is the key of a file.

@@ -127,7 +127,9 @@ func TestBuildRefuses(t *testing.T) {
 		"no architecture":       {[]string{"--push", "quay.io/os", "--architecture", "mips"}, exitUsage, "must be amd64"},
 		"no key":                {[]string{"--push", "127.0.0.1:1/os", "--sign-key", b.path("cosign.key")}, exitFailure, "it is no private key as `cosign generate-key-pair` writes them"},
 		"a signature for where": {[]string{"--push", "oci:" + b.path("x"), "--sign-key", b.path("cosign.key")}, exitFailure, "give the pool's MachineOSConfig too"},
-		"a Containerfile":       {[]string{"--push", server.Host + "/os", "--containerfile", b.path("Containerfile")}, exitFailure, "which takes a cluster"},
+		"a Containerfile":       {[]string{"--push", server.Host + "/os", "--containerfile", b.path("Containerfile")}, exitFailure, "no layerwright-builder was found to do it"},
+		"content in a folder":   {[]string{"--push", "oci:" + b.path("y"), "--containerfile", b.path("Containerfile")}, exitFailure, "that takes registries to pull from and to push to"},
+		"no builder":            {[]string{"--push", server.Host + "/os", "--containerfile", b.path("Containerfile"), "--builder", b.path("none")}, exitFailure, "no such file"},
 		"no registry":           {[]string{"--push", "127.0.0.1:1/os"}, exitFailure, "127.0.0.1:1"},
 		"a file":                {[]string{"--push", "oci:" + b.path("config.yaml")}, exitFailure, "opening the folder"},
 	}

@@ -16,7 +16,7 @@ type buildReport struct {
 	// Image is it by digest.
 	Image string `json:"image"`
 	Pool  string `json:"pool"`
-	// Action is Reuse or Append, and Message how the image came to be.
+	// Action is Reuse, Append or Build, and Message how the image came to be.
 	Action  plan.Action `json:"action"`
 	Message string      `json:"message"`
 	Keys    plan.Keys   `json:"keys"`

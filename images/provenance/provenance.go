@@ -55,7 +55,7 @@ type External struct {
 
 // Internal is what the controller made of it.
 type Internal struct {
-	// Backend is what made the image: Append, Job or PipelineRun.
+	// Backend is what made the image: Append, Job, PipelineRun, or Local without a cluster.
 	Backend string `json:"backend,omitempty"`
 	// BuildKey identifies everything in the image, and ContentKey everything but the configuration.
 	BuildKey   string `json:"buildKey,omitempty"`

@@ -46,7 +46,7 @@ func Walls() []Wall {
 				"builder/objects":         12, // reads and writes what reconcilers of builds share
 				"builder/preflight":       12, // checks all that a build takes, each by those who know it
 				"builder/retention":       13, // asks images, objects and registry what may go
-				"builder/standalone":      15, // does in one call what reconcilers do with preflight, maker and images
+				"builder/standalone":      16, // does in one call what reconcilers do with preflight, maker and images
 				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
 				"trust/enforcement":       16, // joins what signers, streams and nodes say

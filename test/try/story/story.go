@@ -150,7 +150,7 @@ A MachineConfig that wants one file, /etc/motd, on every worker: %s
 }
 
 func (t *teller) build(ctx context.Context) error {
-	if err := t.say("\nThe image of the pool worker, with provenance, SBOM and signature. No container runs, and the base image is not pulled:\n"); err != nil {
+	if err := t.say("\nThe image of the pool worker, with provenance, SBOM and signature. No container runs; the base image is read once, for an index:\n"); err != nil {
 		return err
 	}
 	if err := t.buildImage(ctx); err != nil {
