@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -66,6 +67,9 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
+// asRoot are the arguments of unshare that make a user root of a namespace.
+func asRoot() []string { return []string{"--user", "--map-root-user", "--map-auto"} }
+
 // own gives a file to root of the namespace.
 func (c cage) own(path string) error {
 	if !c.isRoot {
@@ -77,7 +81,10 @@ func (c cage) own(path string) error {
 // command is the program in the namespace.
 func (c cage) command(ctx context.Context, args ...string) *exec.Cmd {
 	if !c.isRoot {
-		return exec.CommandContext(ctx, "unshare", append([]string{"--user", "--map-root-user", "--map-auto", "--", c.program}, args...)...) //nolint:gosec // no shell reads it
+		// Root of the namespace is the user, whose processes have passwords in their environment: it
+		// sees none of them.
+		own := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", c.program}
+		return exec.CommandContext(ctx, "unshare", slices.Concat(asRoot(), own, args)...) //nolint:gosec // no shell reads it
 	}
 	cmd := exec.CommandContext(ctx, c.program, args...) //nolint:gosec // no shell reads it
 	mapped := []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: ids}}
@@ -101,7 +108,7 @@ func (c cage) remove(ctx context.Context, dir string) error {
 	if c.isRoot || c.program == "" {
 		return os.RemoveAll(dir)
 	}
-	if err := exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--map-auto", "--", "rm", "-rf", "--", dir).Run(); err != nil { //nolint:gosec // no shell reads it
+	if err := exec.CommandContext(ctx, "unshare", append(asRoot(), "--", "rm", "-rf", "--", dir)...).Run(); err != nil { //nolint:gosec // no shell reads it
 		return os.RemoveAll(dir)
 	}
 	return nil
