@@ -81,8 +81,8 @@ func (c cage) own(path string) error {
 // command is the program in the namespace.
 func (c cage) command(ctx context.Context, args ...string) *exec.Cmd {
 	if !c.isRoot {
-		// Root of the namespace is the user, whose processes have passwords in their environment: it
-		// sees none of them.
+		// Root of the namespace is the user, whose processes have passwords in their environment:
+		// it sees none of them.
 		own := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", c.program}
 		return exec.CommandContext(ctx, "unshare", slices.Concat(asRoot(), own, args)...) //nolint:gosec // no shell reads it
 	}
