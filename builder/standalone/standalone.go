@@ -108,14 +108,14 @@ func Make(ctx context.Context, options Options, request *Request) (*Result, erro
 	m := &making{Options: options, request: request, began: options.Clock.Now().UTC().Truncate(time.Second)}
 	m.checker = preflight.New(preflight.Options{Indexer: m.Base, Clock: m.Clock})
 	keeping := images.Options{Clock: m.Clock}
-	making := maker.Options{Base: m.Base, Fetcher: m.Fetcher, Pinner: m.checker, BuilderID: provenance.DefaultBuilderID}
+	with := maker.Options{Base: m.Base, Fetcher: m.Fetcher, Pinner: m.checker, BuilderID: provenance.DefaultBuilderID}
 	if m.Keys != nil {
 		m.signer = sign.NewSigner(m.Keys)
-		keeping.Signer, keeping.OwnKeys, making.Attester = m.signer, m.Keys, m.signer
+		keeping.Signer, keeping.OwnKeys, with.Attester = m.signer, m.Keys, m.signer
 	}
 	m.keeper = images.New(keeping)
-	making.MayReuse = m.keeper.MayReuse
-	m.maker = maker.New(making)
+	with.MayReuse = m.keeper.MayReuse
+	m.maker = maker.New(with)
 	if err := m.describe(ctx); err != nil {
 		return nil, err
 	}
