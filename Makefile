@@ -143,7 +143,7 @@ verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not 
 
 .PHONY: try
 try: bin/layerwright ## Make, sign and change an image in a registry in memory: no root, no Kubernetes, and minutes the first time
-	@go run -trimpath -ldflags '-s -w' ./test/try bin/layerwright
+	@CGO_ENABLED=0 go run -trimpath -ldflags '-s -w' ./test/try bin/layerwright
 
 .PHONY: up
 up: deps bin/cluster ## Bring up a real cluster on this machine, with registry, controller and nodes that can be updated (root)
