@@ -1,5 +1,5 @@
-// Package deploy holds the manifests that run Layerwright in a cluster; its only Go code is the
-// test that keeps them safe.
+// Package deploy holds the manifests that run Layerwright in a cluster, for the programs that write
+// those of a release, and tests that keep them safe.
 //
 // base is what every cluster gets, without a namespace. overlays/kubernetes adds the namespace of
 // plain Kubernetes; overlays/openshift fits base into the namespace and the conventions of
