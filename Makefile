@@ -170,6 +170,40 @@ deps: ## Install the Debian packages that are missing (root)
 tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too, SIGNING=1 for Fulcio, Rekor and Vault)
 	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing)
 
+##@ A release
+
+# Where its programs are compiled to. Go's cache keeps what they are made of.
+RELEASE_PROGRAMS := bin/release
+
+.PHONY: release
+release: release-programs ## Make a release of this commit in dist/: make release VERSION=v0.1.0 [SIGN_KEY=cosign.key], the key's password in COSIGN_PASSWORD
+	@go run ./hack/release build --version '$(VERSION)' --revision '$(REVISION)' --programs $(RELEASE_PROGRAMS) --dist dist $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
+
+.PHONY: publish
+publish: ## Push what dist/ has to a registry: make publish REGISTRY=registry.example.com/layerwright [REGISTRY_CA=ca.crt]
+	@go run ./hack/release publish --dist dist --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
+
+.PHONY: release-twice
+release-twice: ## Make a release twice, with all programs compiled anew, and compare (an hour)
+	@$(MAKE) release && rm -rf dist.before && mv dist dist.before
+	@$(MAKE) release GOFLAGS=-a && diff dist.before/SHA256SUMS dist/SHA256SUMS && rm -rf dist.before
+
+# Those of images for both platforms, and the program of administrators for all of theirs. The C compilers have Debian's names, so that each
+# compiles for one platform, whichever this machine is.
+.PHONY: release-programs
+release-programs:
+	@hack/install-packages hack/release/debian-packages.txt
+	@for platform in amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc; do \
+	  export GOOS=linux GOARCH=$${platform%%=*}; dir=$(RELEASE_PROGRAMS)/linux-$$GOARCH; echo "compiling for $$GOOS/$$GOARCH"; \
+	  $(MAKE) binary PKG=./cmd/layerwright OUT=$$dir/layerwright; \
+	  $(MAKE) binary PKG=./cmd/layerwright-agent OUT=$$dir/layerwright-agent; \
+	  $(MAKE) binary PKG=./hack/release/load OUT=$$dir/load; \
+	  $(MAKE) kms-binary OUT=$$dir/layerwright-kms; \
+	  CC=$${platform#*=} $(MAKE) builder-binary OUT=$$dir/layerwright-builder; \
+	done
+	@for os in linux darwin windows; do for arch in amd64 arm64; do echo "compiling the client for $$os/$$arch"; \
+	  GOOS=$$os GOARCH=$$arch $(MAKE) binary TAGS=client PKG=./cmd/layerwright OUT=$(RELEASE_PROGRAMS)/$$os-$$arch/client/layerwright; done; done
+
 ##@ Now and then
 
 .PHONY: bench
@@ -195,7 +229,7 @@ soak: tools ## Repeat the unit and control-plane tests, two runs at once, in ran
 
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays
-	rm -rf bin
+	rm -rf bin dist
 
 # Always run: Go knows best whether there is something to build.
 .PHONY: bin/layerwright bin/layerwright-agent bin/layerwright-builder bin/layerwright-kms bin/cluster
@@ -203,16 +237,20 @@ bin/layerwright bin/layerwright-agent:
 	@$(MAKE) binary PKG=./cmd/$(@F) OUT=$@
 bin/layerwright-builder:
 	@$(MAKE) builder-binary OUT=$@
-# A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.
 bin/layerwright-kms:
-	@cd cmd/layerwright-kms && CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
+	@$(MAKE) kms-binary OUT=$@
 bin/cluster:
 	@CGO_ENABLED=0 go build -trimpath -o $@ ./test/cluster
 
 # A program as a release has it; `cluster up` builds the controller with this.
 .PHONY: binary
 binary:
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)
+	@CGO_ENABLED=0 go build -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)
+
+# A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.
+.PHONY: kms-binary
+kms-binary:
+	@cd cmd/layerwright-kms && CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -ldflags '-s -w' -o $(abspath $(OUT)) .
 
 # The program that links Buildah needs cgo: the C code makes the namespaces of RUN lines. It is static all the same; the linker's warnings are
 # about loading smart cards, which it never does.

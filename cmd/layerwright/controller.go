@@ -1,3 +1,5 @@
+//go:build !client
+
 package main
 
 import (
@@ -15,6 +17,14 @@ import (
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/pools"
 )
+
+const clusterExample = `  # Run the controller against the cluster of your kubeconfig, for development
+  layerwright controller --leader-elect=false --metrics-bind-address=0 --log-format=text
+
+`
+
+// clusterCommands are what runs in the cluster, and in the program of its image only.
+func clusterCommands() []*cobra.Command { return []*cobra.Command{newControllerCommand()} }
 
 func newControllerCommand() *cobra.Command {
 	options := defaultControllerOptions()

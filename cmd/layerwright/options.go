@@ -1,3 +1,5 @@
+//go:build !client
+
 package main
 
 import (
@@ -29,12 +31,6 @@ import (
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
 	"github.com/layerwright/layerwright/trust/signaturepolicy"
-)
-
-// plainHTTPFlag is the flag of all commands that ask registries.
-const (
-	plainHTTPFlag  = "plain-http-registry"
-	plainHTTPUsage = "registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses are always allowed"
 )
 
 // off is the bind address that turns a server off, as in controller-runtime.
@@ -125,7 +121,7 @@ func defaultControllerOptions() *controllerOptions {
 		streamTagInterval:       source.DefaultTagInterval,
 		rollout:                 defaultRolloutOptions(),
 		bootImages:              defaultBootImageOptions(),
-		osDistribution:          command.Choice{Value: "auto", Allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
+		osDistribution:          distributions(),
 		log:                     command.DefaultLogOptions(),
 		limits:                  &registry.RateLimits{},
 		guard:                   lease.NewGuard(names.ControllerLease, leaseDuration, clock.RealClock{}),

@@ -48,6 +48,7 @@ func oneLine(message string) string {
 	return strings.Join(strings.FieldsFunc(message, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
+// newRootCommand has all commands; with the build tag "client", those that need no cluster.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "layerwright",
@@ -57,10 +58,7 @@ operating-system image, and moves the pool's nodes to it one safe step at a time
 
 The controller is what runs in the cluster; deploy/ holds the manifests that start it. "build", "render", "streams" and
 "trial" need no cluster.`,
-		Example: `  # Run the controller against the cluster of your kubeconfig, for development
-  layerwright controller --leader-elect=false --metrics-bind-address=0 --log-format=text
-
-  # Say which image a folder of MachineConfigs means, without a cluster
+		Example: clusterExample + `  # Say which image a folder of MachineConfigs means, without a cluster
   layerwright render -f machineconfigs/
 
   # Say which build this is
@@ -70,8 +68,9 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.Args = knownCommand
-	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
-	root.AddCommand(newControllerCommand(), newBuildCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
+	root.AddCommand(clusterCommands()...)
+	root.AddCommand(newBuildCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

@@ -1,3 +1,5 @@
+//go:build !client
+
 package main
 
 import (
@@ -7,10 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/mirrors"
-	"github.com/layerwright/layerwright/streams"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
 )
@@ -41,12 +41,4 @@ func (o *controllerOptions) pullSecret() types.NamespacedName {
 		return types.NamespacedName{Namespace: namespace, Name: name}
 	}
 	return types.NamespacedName{Namespace: o.namespace, Name: o.streamPullSecret}
-}
-
-// distributionOf is what --os-distribution says.
-func distributionOf(flag command.Choice) streams.Distribution {
-	if flag.Value == "auto" {
-		return streams.DistributionUnknown
-	}
-	return streams.Distribution(flag.Value)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
@@ -25,6 +26,12 @@ import (
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
+)
+
+// plainHTTPFlag is the flag of all commands that ask registries.
+const (
+	plainHTTPFlag  = "plain-http-registry"
+	plainHTTPUsage = "registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses are always allowed"
 )
 
 // streamsOptions are the flags of the streams command.
@@ -48,7 +55,7 @@ type streamsOptions struct {
 func newStreamsCommand() *cobra.Command {
 	options := &streamsOptions{
 		format:       command.Choice{Value: "text", Allowed: []string{"text", "yaml", "json", "os-image", "extensions-image"}},
-		distribution: defaultControllerOptions().osDistribution,
+		distribution: distributions(),
 	}
 	cmd := &cobra.Command{
 		Use:   "streams",
@@ -202,7 +209,7 @@ func (o *streamsOptions) read(stdin io.Reader) (*mcfgv1.OSImageStream, map[strin
 	object := &mcfgv1.OSImageStream{}
 	configMaps := map[string]map[string]string{}
 	if len(o.files) > 0 {
-		scheme, err := newScheme()
+		scheme, err := offline.NewScheme()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -306,4 +313,17 @@ func (o *streamsOptions) printImage(object *mcfgv1.OSImageStream, stdout io.Writ
 		return err
 	}
 	return fmt.Errorf("there is no stream %q; available are: %s", wanted, object.Status.StreamNames)
+}
+
+// distributions are the choices of --os-distribution.
+func distributions() command.Choice {
+	return command.Choice{Value: "auto", Allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}}
+}
+
+// distributionOf is what --os-distribution says.
+func distributionOf(flag command.Choice) streams.Distribution {
+	if flag.Value == "auto" {
+		return streams.DistributionUnknown
+	}
+	return streams.Distribution(flag.Value)
 }

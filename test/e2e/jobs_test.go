@@ -35,7 +35,7 @@ import (
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/hack/release/binimage"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 

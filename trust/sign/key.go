@@ -124,6 +124,16 @@ func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, erro
 	return map[string]string{static.SignatureAnnotationKey: base64.StdEncoding.EncodeToString(signed)}, nil
 }
 
+// SignBlob signs content that is no image, as `cosign sign-blob` does: the signature in base64. An
+// identity signs none.
+func (k *Key) SignBlob(ctx context.Context, content []byte) ([]byte, error) {
+	if k.identity != nil {
+		return nil, errors.New("signing a file takes a key")
+	}
+	annotations, err := k.sign(ctx, content)
+	return []byte(annotations[static.SignatureAnnotationKey]), err
+}
+
 // GenerateKey makes a key pair (ECDSA, P-256) in cosign's format, the private one encrypted with
 // the password.
 func GenerateKey(password []byte) (private, public []byte, err error) {

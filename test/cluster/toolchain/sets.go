@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/layerwright/layerwright/hack/release/images"
 )
 
 // Set is a group of programs that are built together from one module.
@@ -96,9 +98,9 @@ var Vault = Set{Name: "vault", Dir: "hack/cluster/vault", builds: []build{{packa
 // KMS is the program of the controller's image that signs with keys of key management services, by
 // each name that it goes by there.
 var KMS = Set{
-	Name:   "layerwright-kms",
+	Name:   images.KMS,
 	Dir:    "cmd/layerwright-kms",
-	Links:  []string{"sigstore-kms-awskms", "sigstore-kms-azurekms", "sigstore-kms-gcpkms", "sigstore-kms-hashivault", "sigstore-kms-openbao"},
+	Links:  images.KMSLinks,
 	builds: []build{{packages: []string{"."}}},
 }
 

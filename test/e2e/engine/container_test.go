@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/hack/release/binimage"
 )
 
 // Capabilities that the tests leave to a container.

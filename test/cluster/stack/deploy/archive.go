@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/hack/release/binimage"
 	"github.com/layerwright/layerwright/test/cluster/files"
 )
 

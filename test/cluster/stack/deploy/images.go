@@ -13,27 +13,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/hack/release/binimage"
+	releases "github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// ControllerImage is the name that deploy/ uses for the controller's image.
-const ControllerImage = "ghcr.io/layerwright/layerwright"
-
-// localBuilderImage is what the one that buildBuilder makes is called.
-const localBuilderImage = "layerwright.test/layerwright-builder"
-
-// localImage is what the image that Build makes is called, so that no one takes
-// it for the released one and no node tries to pull it.
-const localImage = "layerwright.test/layerwright"
-
-// AgentImage is the name that deploy/ uses for the image of node agents, and localAgentImage what
-// the one that Build makes is called.
+// What the images that Build makes are called, so that no one takes them for the released ones and
+// no node tries to pull them.
 const (
-	AgentImage      = "ghcr.io/layerwright/layerwright-agent"
-	localAgentImage = "layerwright.test/layerwright-agent"
+	localImage        = "layerwright.test/layerwright"
+	localAgentImage   = "layerwright.test/layerwright-agent"
+	localBuilderImage = "layerwright.test/layerwright-builder"
 )
 
 // Image is an image in an archive, by the tag that it has there.
@@ -68,24 +60,28 @@ func Build(ctx context.Context, repository, kms string, agents bool) (images Ima
 		return images, err
 	}
 	defer unlock()
+	programs := releases.Programs{Folder: dir, KMS: kms, CABundle: machineBundle()}
 	binary := filepath.Join(dir, "layerwright")
 	if err := compile(ctx, repository, "./cmd/layerwright", binary); err != nil {
 		return images, err
 	}
-	// The program that signs with keys of services, and whom it trusts to be one.
-	options := binimage.Options{
-		Binary: binary, Cmd: []string{"controller"}, CABundle: machineBundle(),
-		Others: map[string][]string{filepath.Join(kms, toolchain.KMS.Name): toolchain.KMS.Links},
-	}
-	if images.Controller, err = ensureImage(binary+".tar", localImage, options); err != nil {
+	if images.Controller, err = ensureImage(binary+".tar", localImage, programs.Controller()); err != nil {
 		return images, err
 	}
 	if agents {
-		if images.Agent, err = buildAgent(ctx, repository, dir); err != nil {
+		binary := filepath.Join(dir, "layerwright-agent")
+		if err := compile(ctx, repository, "./cmd/layerwright-agent", binary); err != nil {
+			return images, err
+		}
+		if images.Agent, err = ensureImage(binary+".tar", localAgentImage, programs.Agent()); err != nil {
 			return images, err
 		}
 	}
-	images.Builder, err = buildBuilder(ctx, repository, dir)
+	binary = filepath.Join(dir, "layerwright-builder")
+	if err := Make(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
+		return images, err
+	}
+	images.Builder, err = ensureImage(binary+".tar", localBuilderImage, programs.Builder())
 	return images, err
 }
 
@@ -129,27 +125,6 @@ func (i Image) Push(ctx context.Context, to string, options ...remote.Option) (e
 
 func (i Image) load(ctx context.Context, n *node.Node) error {
 	return n.EnsureImage(ctx, i.Tag, i.Archive)
-}
-
-// buildAgent compiles the node agent and makes its image, in which it is root as on the host.
-func buildAgent(ctx context.Context, repository, dir string) (Image, error) {
-	binary := filepath.Join(dir, "layerwright-agent")
-	if err := compile(ctx, repository, "./cmd/layerwright-agent", binary); err != nil {
-		return Image{}, err
-	}
-	return ensureImage(binary+".tar", localAgentImage, binimage.Options{Binary: binary, Root: true})
-}
-
-// buildBuilder compiles the program of build pods from a checkout into a folder, and makes its
-// image in an archive beside it. The image is for root: user namespaces and overlay mounts are made
-// by the program itself. The certificates are those of this machine.
-func buildBuilder(ctx context.Context, repository, dir string) (Image, error) {
-	binary := filepath.Join(dir, "layerwright-builder")
-	if err := Make(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
-		return Image{}, err
-	}
-	options := binimage.Options{Binary: binary, Root: true, Folders: []string{"/var/tmp"}, CABundle: machineBundle()}
-	return ensureImage(binary+".tar", localBuilderImage, options)
 }
 
 // machineCertificates is where Debian has the certificate authorities that it trusts.

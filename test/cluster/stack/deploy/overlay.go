@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/template"
 
+	releases "github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/gateway"
 )
@@ -55,11 +56,11 @@ type Playground struct {
 func Pods(images Images, of Playground) *Overlay {
 	newName, newTag, _ := strings.Cut(images.Controller.Tag, ":")
 	v := values{
-		Image: ControllerImage, NewName: newName, NewTag: newTag, Builder: images.Builder.Tag,
+		Image: releases.Controller, NewName: newName, NewTag: newTag, Builder: images.Builder.Tag,
 		RegistryPort: of.RegistryPort, Tekton: of.Tekton, Gateway: gateway.NodeAddress(1),
 	}
 	if images.Agent.Tag != "" {
-		v.Agent, v.HostRoot = AgentImage, of.HostRoot
+		v.Agent, v.HostRoot = releases.Agent, of.HostRoot
 		v.AgentName, v.AgentTag, _ = strings.Cut(images.Agent.Tag, ":")
 	}
 	return &Overlay{

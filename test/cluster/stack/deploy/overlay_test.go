@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	releases "github.com/layerwright/layerwright/hack/release/images"
 )
 
 func TestOverlays(t *testing.T) {
@@ -35,18 +37,18 @@ func TestOverlays(t *testing.T) {
 		t.Parallel()
 		images := Images{Controller: controller, Builder: builder, Agent: Image{Tag: "layerwright.test/layerwright-agent:dev-2"}}
 		texts := read(t, Pods(images, Playground{RegistryPort: 5001, Tekton: true, HostRoot: hostRoot}))
-		require.Contains(t, texts["kustomization.yaml"], "- name: "+AgentImage+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
+		require.Contains(t, texts["kustomization.yaml"], "- name: "+releases.Agent+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
 		require.Contains(t, texts["kustomization.yaml"], "hostPath/path, value: "+hostRoot+"}", "the root of the node, and not of the machine")
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
 		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n- ../components/tekton\n")
-		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
+		require.Contains(t, texts["kustomization.yaml"], "- name: "+releases.Controller+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
 		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
 		require.Contains(t, texts["registry-policy.yaml"], "- {port: 5001, protocol: TCP}")
 	})
 	t.Run("nodes without roots of their own have no agent", func(t *testing.T) {
 		t.Parallel()
 		texts := read(t, Pods(Images{Controller: controller, Builder: builder}, Playground{RegistryPort: 5001, HostRoot: hostRoot}))
-		require.NotContains(t, texts["kustomization.yaml"], AgentImage)
+		require.NotContains(t, texts["kustomization.yaml"], releases.Agent)
 		require.NotContains(t, texts["kustomization.yaml"], "tekton")
 		require.NotContains(t, texts["kustomization.yaml"], "hostPath")
 		require.Contains(t, texts["kustomization.yaml"], "$patch: delete\n    apiVersion: apps/v1\n    kind: DaemonSet\n")

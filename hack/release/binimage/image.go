@@ -50,6 +50,9 @@ type Options struct {
 	Title, Version, Revision, Source string
 	// Labels are further labels, added to the annotations too.
 	Labels map[string]string
+	// Created is when the image says that it was made; by default the epoch. Files in it are of the
+	// epoch in any case.
+	Created time.Time
 }
 
 // Build makes the image in memory; Binary and CABundle are read before it returns.
@@ -99,6 +102,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Title == "" {
 		o.Title = base
+	}
+	if o.Created.IsZero() {
+		o.Created = time.Unix(0, 0)
 	}
 	return o, nil
 }
@@ -178,7 +184,8 @@ func newLayer(entries []entry) (v1.Layer, error) {
 func (o Options) assemble(layer v1.Layer, platform v1.Platform) (v1.Image, error) {
 	labels := o.labels()
 	user := fmt.Sprintf("%d:%d", o.User, o.User)
-	history := v1.History{Created: epoch(), CreatedBy: "binimage " + o.Path}
+	created := v1.Time{Time: o.Created.UTC()}
+	history := v1.History{Created: created, CreatedBy: "binimage " + o.Path}
 
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	filled, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: history})
@@ -191,7 +198,7 @@ func (o Options) assemble(layer v1.Layer, platform v1.Platform) (v1.Image, error
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
-	config.Created = epoch()
+	config.Created = created
 	config.Config = v1.Config{
 		User:       user,
 		Entrypoint: []string{o.Path},
@@ -224,6 +231,3 @@ func (o Options) labels() map[string]string {
 	maps.Copy(labels, o.Labels)
 	return labels
 }
-
-// epoch is when everything in the image was made, whenever it was made.
-func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/in-toto/in-toto-golang/in_toto/slsa_provenance/common"
+	slsa "github.com/in-toto/in-toto-golang/in_toto/slsa_provenance/v1"
+
+	"github.com/layerwright/layerwright/hack/release/images"
+	"github.com/layerwright/layerwright/hack/release/sbom"
+	"github.com/layerwright/layerwright/trust/sign"
+)
+
+// What the provenance of a release says of itself.
+const (
+	buildType = "https://layerwright.io/provenance/release/v1"
+	builderID = "https://layerwright.io/release"
+)
+
+// statements are what is said about an image: what is in it, and what it was made of.
+func (r *release) statements(name, digest string, programs []sbom.Program) ([]sign.Statement, error) {
+	used := r.usedBy(name)
+	document, err := sbom.Make(sbom.Subject{
+		Name: name, Version: r.Version, Digest: digest, Created: r.Created, Programs: programs, Others: used,
+		PackageURL: "pkg:oci/" + name[strings.LastIndex(name, "/")+1:] + "@" + digest + "?repository_url=" + name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	provenance, err := json.Marshal(r.provenance(used))
+	return []sign.Statement{
+		{PredicateType: sign.PredicateSPDX, Predicate: document},
+		{PredicateType: sign.PredicateProvenance, Predicate: provenance},
+	}, err
+}
+
+// usedBy is what is in an image beside Go modules.
+func (r *release) usedBy(name string) []sbom.Other {
+	ca := sbom.Other{Name: "ca-certificates", Version: r.packages["ca-certificates"], Comment: "The certificate authorities in /etc/ssl/certs."}
+	switch name {
+	case images.Controller:
+		return []sbom.Other{ca}
+	case images.Builder:
+		return []sbom.Other{
+			ca,
+			{Name: "libc6-dev", Version: r.packages["libc6-dev"], Comment: "The C library, linked into the program for linux-amd64."},
+			{Name: "libc6-dev-arm64-cross", Version: r.packages["libc6-dev-arm64-cross"], Comment: "The C library, linked into the program for linux-arm64."},
+		}
+	}
+	return nil
+}
+
+// provenance is how the image was made. It says nothing of when or where, which would differ each
+// time.
+func (r *release) provenance(used []sbom.Other) slsa.ProvenancePredicate {
+	dependencies := []slsa.ResourceDescriptor{
+		{Name: "source", URI: "git+" + images.Source + "@" + r.Revision, Digest: common.DigestSet{"gitCommit": r.Revision}},
+		{Name: "go", URI: "pkg:golang/toolchain@" + strings.TrimPrefix(runtime.Version(), "go")},
+	}
+	for _, other := range used {
+		dependencies = append(dependencies, slsa.ResourceDescriptor{Name: other.Name, URI: "pkg:deb/debian/" + other.Name + "@" + other.Version})
+	}
+	return slsa.ProvenancePredicate{
+		BuildDefinition: slsa.ProvenanceBuildDefinition{
+			BuildType:            buildType,
+			ExternalParameters:   map[string]any{"version": r.Version},
+			InternalParameters:   map[string]any{"platforms": slices.Clone(platforms)},
+			ResolvedDependencies: dependencies,
+		},
+		RunDetails: slsa.ProvenanceRunDetails{Builder: slsa.Builder{ID: builderID}},
+	}
+}
