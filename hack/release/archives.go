@@ -10,9 +10,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,10 +42,6 @@ const (
 
 // writeArchives writes the archive of each platform with its SBOM, and the manifest for krew.
 func (r *release) writeArchives(ctx context.Context) error {
-	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
-	if err != nil {
-		return err
-	}
 	completions, err := r.completions(ctx)
 	if err != nil {
 		return err
@@ -55,7 +53,7 @@ func (r *release) writeArchives(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		licenses, err := thirdPartyLicenses(ctx, binary)
+		licenses, err := r.licenses(ctx, binary)
 		if err != nil {
 			return err
 		}
@@ -68,7 +66,10 @@ func (r *release) writeArchives(ctx context.Context) error {
 		} else {
 			base += ".tar.gz"
 		}
-		files := append([]file{{one.Bin, program, content}, {"LICENSE", text, license}, {"THIRD-PARTY-LICENSES", text, licenses}}, completions...)
+		files := append([]file{{one.Bin, program, content}}, completions...)
+		for _, name := range slices.Sorted(maps.Keys(licenses)) {
+			files = append(files, file{path.Base(name), text, licenses[name]})
+		}
 		archive, err := pack(files, r.Created)
 		if err != nil {
 			return err

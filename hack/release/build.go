@@ -47,8 +47,8 @@ var versions = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 // release is one that is being made.
 type release struct {
 	images.Release
-	// root is the repository, programs the folder with the programs, and dist the one that the release
-	// is made in.
+	// root is the repository, programs the folder with the programs, and dist the one that the
+	// release is made in.
 	root, programs, dist string
 	key                  *sign.Key
 	// packages are Debian's, by the name of the package, with the versions that are installed.
@@ -191,6 +191,7 @@ func (r *release) writeReleased(ctx context.Context) error {
 func (r *release) writeImage(ctx context.Context, dir, name string, describe func(images.Programs) binimage.Options) (string, error) {
 	var options []binimage.Options
 	var programs []sbom.Program
+	var binaries []string
 	for _, platform := range platforms {
 		folder := filepath.Join(r.programs, platform)
 		o := describe(images.Programs{Folder: folder, KMS: folder, CABundle: certificates})
@@ -199,6 +200,16 @@ func (r *release) writeImage(ctx context.Context, dir, name string, describe fun
 		for other := range o.Others {
 			programs = append(programs, sbom.Program{Path: other, Platform: platform})
 		}
+	}
+	for _, p := range programs {
+		binaries = append(binaries, p.Path)
+	}
+	licenses, err := r.licenses(ctx, binaries...)
+	if err != nil {
+		return "", err
+	}
+	for i := range options {
+		options[i].Files = licenses
 	}
 	index, err := r.Index(options...)
 	if err != nil {
@@ -214,6 +225,16 @@ func (r *release) writeImage(ctx context.Context, dir, name string, describe fun
 	}
 	image := attached.Image{Name: name, Tag: r.Version, Index: index, Statements: statements}
 	return digest.String(), attached.Write(ctx, filepath.Join(dir, "images", filepath.Base(name)), image, r.key)
+}
+
+// licenses are ours and those of what programs link, by where images have them.
+func (r *release) licenses(ctx context.Context, binaries ...string) (map[string][]byte, error) {
+	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	others, err := thirdPartyLicenses(ctx, binaries...)
+	return map[string][]byte{"/licenses/LICENSE": own, "/licenses/THIRD-PARTY-LICENSES": others}, err
 }
 
 // sum writes the checksums of a folder, and their signature.

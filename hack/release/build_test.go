@@ -112,7 +112,7 @@ func TestWhatAReleaseHas(t *testing.T) {
 	})
 	t.Run("archives have program, completions and licenses", func(t *testing.T) {
 		t.Parallel()
-		unix := []string{"layerwright", "LICENSE", "THIRD-PARTY-LICENSES", "completions/layerwright.bash", "completions/layerwright.zsh", "completions/layerwright.fish"}
+		unix := []string{"layerwright", "completions/layerwright.bash", "completions/layerwright.zsh", "completions/layerwright.fish", "LICENSE", "THIRD-PARTY-LICENSES"}
 		assert.Equal(t, unix, tarNames(t, filepath.Join(r.dist, "layerwright-v0.1.0-darwin-arm64.tar.gz")))
 		archive, err := zip.OpenReader(filepath.Join(r.dist, "layerwright-v0.1.0-windows-arm64.zip"))
 		require.NoError(t, err)

@@ -20,13 +20,9 @@ import (
 // licenseFiles are what modules call the files that have to go with their code.
 var licenseFiles = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)([.-].*)?$`)
 
-// thirdPartyLicenses has the licenses of the modules that a program links, each text once, with the
+// thirdPartyLicenses has the licenses of the modules that programs link, each text once, with the
 // modules that it is of.
-func thirdPartyLicenses(ctx context.Context, binary string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(binary)
-	if err != nil {
-		return nil, fmt.Errorf("reading which modules %q links: %w", binary, err)
-	}
+func thirdPartyLicenses(ctx context.Context, binaries ...string) ([]byte, error) {
 	cache, err := output(ctx, "go", "env", "GOMODCACHE")
 	if err != nil {
 		return nil, err
@@ -36,25 +32,37 @@ func thirdPartyLicenses(ctx context.Context, binary string) ([]byte, error) {
 		return nil, err
 	}
 	folders := map[string]string{"Go": root}
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		escaped, err := module.EscapePath(m.Path)
+	for _, binary := range binaries {
+		info, err := buildinfo.ReadFile(binary)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading which modules %q links: %w", binary, err)
 		}
-		version, err := module.EscapeVersion(m.Version)
-		if err != nil {
-			return nil, err
+		for _, m := range info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			name, err := escaped(m.Path, m.Version)
+			if err != nil {
+				return nil, err
+			}
+			folders[m.Path+" "+m.Version] = filepath.Join(cache, name)
 		}
-		folders[m.Path+" "+m.Version] = filepath.Join(cache, filepath.FromSlash(escaped)+"@"+version)
 	}
 	return licensesOf(folders)
 }
 
-// licensesOf has the licenses of modules by the folders that they are in. A module without one is an
-// error: no one may copy it.
+// escaped is the name of a module's folder in the cache.
+func escaped(path, version string) (string, error) {
+	path, err := module.EscapePath(path)
+	if err != nil {
+		return "", err
+	}
+	version, err = module.EscapeVersion(version)
+	return filepath.FromSlash(path) + "@" + version, err
+}
+
+// licensesOf has the licenses of modules by the folders that they are in. A module without one is
+// an error: no one may copy it.
 func licensesOf(folders map[string]string) ([]byte, error) {
 	modules := map[string][]string{} // by text
 	var missing []error

@@ -44,6 +44,8 @@ type Options struct {
 	// Folders are empty ones that the image has, with their paths from "/", for everyone to write
 	// to.
 	Folders []string
+	// Files are further ones by their paths from "/", for everyone to read.
+	Files map[string][]byte
 	// Title, Version, Revision and Source fill the org.opencontainers.image annotations and labels
 	// of those names. Title is by default the name of Binary, the others are left out when they are
 	// empty.
@@ -128,6 +130,9 @@ func (o Options) entries(program []byte) ([]entry, error) {
 	}
 	for _, folder := range o.Folders {
 		entries = append(entries, entry{path: folder, mode: 0o1777, isFolder: true})
+	}
+	for name, content := range o.Files {
+		entries = append(entries, entry{path: name, mode: 0o644, content: content})
 	}
 	others, err := o.others()
 	if err != nil {

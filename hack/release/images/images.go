@@ -40,8 +40,8 @@ type Programs struct {
 	CABundle string
 }
 
-// Controller describes the image of the controller. Beside it is the program that signs with keys of
-// services.
+// Controller describes the image of the controller. Beside it is the program that signs with keys
+// of services.
 func (p Programs) Controller() binimage.Options {
 	return binimage.Options{
 		Binary: filepath.Join(p.Folder, "layerwright"), Cmd: []string{"controller"}, CABundle: p.CABundle,

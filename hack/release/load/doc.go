@@ -4,6 +4,6 @@
 // It verifies checksums and signature first. It may be killed at any point and run again: what the
 // registry has is not uploaded again, and manifests are written when all images are there.
 //
-// Exit codes: 0 success, 1 the work failed (one line on standard error says how), 2 the command line
-// was wrong.
+// Exit codes: 0 success, 1 the work failed (one line on standard error says how), 2 the command
+// line was wrong.
 package main

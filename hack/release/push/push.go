@@ -22,9 +22,9 @@ import (
 // tagAnnotation is where a layout says which tag a descriptor of its index.json has.
 const tagAnnotation = "org.opencontainers.image.ref.name"
 
-// Images pushes each layout of a folder to the repository of the same name below a registry or a part
-// of one, such as registry.example.com/layerwright. It returns the pinned names of the images by that
-// of their layouts. Progress is told each image before it is pushed.
+// Images pushes each layout of a folder to the repository of the same name below a registry or a
+// part of one, such as registry.example.com/layerwright. It returns the pinned names of the images
+// by that of their layouts. Progress is told each image before it is pushed.
 func Images(ctx context.Context, folder, to string, progress func(image string), options ...remote.Option) (map[string]string, error) {
 	layouts, err := os.ReadDir(folder)
 	if err != nil {
@@ -49,7 +49,8 @@ func Images(ctx context.Context, folder, to string, progress func(image string),
 	return pushed, nil
 }
 
-// one pushes what is in a layout: the image by its digest, then what is attached to it, then its tag.
+// one pushes what is in a layout: the image by its digest, then what is attached to it, then its
+// tag.
 func one(ctx context.Context, dir string, to name.Repository, options []remote.Option) (string, error) {
 	from, err := layout.ImageIndexFromPath(dir)
 	if err != nil {

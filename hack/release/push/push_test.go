@@ -25,7 +25,8 @@ import (
 	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
-// writeLayout writes the agent's image, signed if there is a key, and returns the folder of layouts.
+// writeLayout writes the agent's image, signed if there is a key, and returns the folder of
+// layouts.
 func writeLayout(t *testing.T, key *sign.Key) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,8 +59,8 @@ func TestSignaturesAndStatementsArriveWithTheImage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, "^"+to+"/layerwright-agent@sha256:", pinned)
 
-	// Signatures are about the name in deploy/, wherever the image is: what verifies compares digests,
-	// or is told of the other name.
+	// Signatures are about the name in deploy/, wherever the image is: what verifies compares
+	// digests, or is told of the other name.
 	client := registry.New(registry.Options{})
 	attachments, err := client.Attachments(t.Context(), pinned, sign.Signatures)
 	require.NoError(t, err)

@@ -3,15 +3,13 @@ package releasetest
 import (
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 )
-
-// source is a program that prints its arguments.
-const source = "package main\n\nimport \"os\"\n\nfunc main() {\n\tfor _, a := range os.Args[1:] {\n\t\tos.Stdout.WriteString(a + \"\\n\")\n\t}\n}\n"
 
 // compiled is a static Go program, compiled once for all tests of a package.
 var compiled = sync.OnceValues(func() ([]byte, error) {
@@ -20,17 +18,13 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for name, text := range map[string]string{"main.go": source, "go.mod": "module github.com/layerwright/layerwright\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return nil, err
-		}
+	out := filepath.Join(dir, "program")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "github.com/layerwright/layerwright/hack/release/releasetest/program")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compiling: %w: %s", err, text)
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", "program", ".")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if _, err := cmd.Output(); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(filepath.Join(dir, "program"))
+	return os.ReadFile(out)
 })
 
 // WriteProgram writes a Go program of Linux, and its folder. For another architecture than this
@@ -52,8 +46,8 @@ func WriteProgram(tb testing.TB, path string, architecture elf.Machine) {
 	}
 }
 
-// WritePrograms writes those that a release is made of, for Linux on two architectures, into a folder
-// as `make release-programs` does.
+// WritePrograms writes those that a release is made of, for Linux on two architectures, into a
+// folder as `make release-programs` does.
 func WritePrograms(tb testing.TB, dir string, others ...string) {
 	tb.Helper()
 	for platform, architecture := range map[string]elf.Machine{"linux-amd64": elf.EM_X86_64, "linux-arm64": elf.EM_AARCH64} {

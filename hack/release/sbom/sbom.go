@@ -26,8 +26,8 @@ const (
 
 // Subject is what an SBOM is about: an image, or an archive of programs.
 type Subject struct {
-	// Name and Version are those of the release, Digest of the image or archive as "sha256:...", and
-	// PackageURL what others call it.
+	// Name and Version are those of the release, Digest of the image or archive as "sha256:...",
+	// and PackageURL what others call it.
 	Name, Version, Digest, PackageURL string
 	Created                           time.Time
 	Programs                          []Program

@@ -47,9 +47,9 @@ func Of(folder string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Check makes sure that the folder is as its checksums say, and that these are signed with the key in
-// PEM. An empty key takes the one in the folder, and a list without a signature if there is none. It
-// returns the fingerprint of the key, empty without a signature.
+// Check makes sure that the folder is as its checksums say, and that these are signed with the key
+// in PEM. An empty key takes the one in the folder, and a list without a signature if there is
+// none. It returns the fingerprint of the key, empty without a signature.
 func Check(folder string, key []byte) (fingerprint string, err error) {
 	listed, err := os.ReadFile(filepath.Join(folder, File))
 	if errors.Is(err, fs.ErrNotExist) {
