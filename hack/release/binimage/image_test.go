@@ -143,6 +143,12 @@ func TestBuildHoldsTheProgramAndNothingElse(t *testing.T) {
 				"usr/bin/one": {Type: tar.TypeSymlink, Mode: 0o777, Link: "other"}, "usr/bin/two": {Type: tar.TypeSymlink, Mode: 0o777, Link: "other"},
 			},
 		},
+		"with a further file": {
+			options: Options{Files: map[string][]byte{"/licenses/LICENSE": []byte("Apache")}},
+			want: map[string]file{
+				"usr/": dir, "usr/bin/": dir, "usr/bin/layerwright": executable, "licenses/": dir, "licenses/LICENSE": {Type: tar.TypeReg, Mode: 0o644, Content: "Apache"},
+			},
+		},
 		"for root": {
 			options: Options{Root: true, User: 1000},
 			want: map[string]file{

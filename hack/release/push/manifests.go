@@ -1,7 +1,12 @@
 package push
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,14 +43,58 @@ func Manifests(from, to string, pushed map[string]string) error {
 		if entry.IsDir() {
 			return os.MkdirAll(target, 0o755) //nolint:gosec // as the folder that it is a copy of
 		}
-		text, err := os.ReadFile(path) //nolint:gosec // the folder is the caller's
+		content, err := os.ReadFile(path) //nolint:gosec // the folder is the caller's
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, []byte(replacer.Replace(string(text))), 0o644) //nolint:gosec // anyone may read manifests
+		if strings.HasSuffix(path, ".tgz") {
+			content, err = inChart(content, replacer)
+		} else {
+			content = []byte(replacer.Replace(string(content)))
+		}
+		if err != nil {
+			return fmt.Errorf("rewriting %q: %w", below, err)
+		}
+		return os.WriteFile(target, content, 0o644) //nolint:gosec // anyone may read manifests
 	})
 	if err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(to), os.Rename(temporary, to))
+}
+
+// maxChart is how many bytes a file of a chart may have.
+const maxChart = 10 << 20
+
+// inChart replaces names in the archive of a Helm chart.
+func inChart(content []byte, replacer *strings.Replacer) ([]byte, error) {
+	compressed, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	recompressed := gzip.NewWriter(&out)
+	from, to := tar.NewReader(compressed), tar.NewWriter(recompressed)
+	for {
+		header, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			err := errors.Join(to.Close(), recompressed.Close())
+			return out.Bytes(), err
+		}
+		if err != nil {
+			return nil, err
+		}
+		file, err := io.ReadAll(io.LimitReader(from, maxChart))
+		if err != nil {
+			return nil, err
+		}
+		file = []byte(replacer.Replace(string(file)))
+		header.Size = int64(len(file))
+		if err := to.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := to.Write(file); err != nil {
+			return nil, err
+		}
+	}
 }

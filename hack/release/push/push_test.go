@@ -1,7 +1,11 @@
 package push_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -164,6 +168,45 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			require.ErrorContains(t, err, tt.wantErr)
 		})
 	}
+}
+
+// archived is the archive of a chart with one file.
+func archived(t *testing.T, name, content string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	compressed := gzip.NewWriter(&out)
+	archive := tar.NewWriter(compressed)
+	require.NoError(t, archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+	_, err := archive.Write([]byte(content))
+	require.NoError(t, err)
+	require.NoError(t, archive.Close())
+	require.NoError(t, compressed.Close())
+	return out.Bytes()
+}
+
+func TestChartsNameTheRegistryToo(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "mine")
+	const digest = "@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	chart := filepath.Join(from, "layerwright-0.1.0.tgz")
+	require.NoError(t, os.WriteFile(chart, archived(t, "layerwright/values.yaml", "image: ghcr.io/layerwright/layerwright"+digest), 0o600))
+	require.NoError(t, push.Manifests(from, to, map[string]string{"layerwright": "r.test/lw/layerwright" + digest}))
+	got, err := os.ReadFile(filepath.Join(to, "layerwright-0.1.0.tgz"))
+	require.NoError(t, err)
+	compressed, err := gzip.NewReader(bytes.NewReader(got))
+	require.NoError(t, err)
+	archive := tar.NewReader(compressed)
+	header, err := archive.Next()
+	require.NoError(t, err)
+	assert.Equal(t, "layerwright/values.yaml", header.Name)
+	content, err := io.ReadAll(archive)
+	require.NoError(t, err)
+	assert.Equal(t, "image: r.test/lw/layerwright"+digest, string(content))
+	_, err = archive.Next()
+	require.ErrorIs(t, err, io.EOF)
+
+	require.NoError(t, os.WriteFile(chart, []byte("half"), 0o600))
+	require.ErrorContains(t, push.Manifests(from, to, nil), `rewriting "layerwright-0.1.0.tgz"`)
 }
 
 func TestManifestsNameTheRegistry(t *testing.T) {
