@@ -116,7 +116,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/private-networks", "components/signing", "components/tekton", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/private-networks", "components/registry-ca", "components/signing", "components/tekton", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {

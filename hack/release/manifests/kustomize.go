@@ -2,6 +2,8 @@ package manifests
 
 import (
 	"io/fs"
+	"path"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -13,10 +15,33 @@ import (
 
 // kustomization is what is made of the folders of deploy/.
 type kustomization struct {
+	APIVersion string   `json:"apiVersion,omitempty"`
+	Kind       string   `json:"kind,omitempty"`
 	Namespace  string   `json:"namespace,omitempty"`
 	Resources  []string `json:"resources,omitempty"`
 	Components []string `json:"components,omitempty"`
 }
+
+// readKustomization reads one of deploy/, with paths as they are from there. It may have no other
+// fields.
+func readKustomization(folder string) (k kustomization, err error) {
+	content, err := deploy.Files.ReadFile(path.Join(folder, "kustomization.yaml"))
+	if err != nil {
+		return k, err
+	}
+	if err := yaml.UnmarshalStrict(content, &k); err != nil {
+		return k, err
+	}
+	for _, paths := range [][]string{k.Resources, k.Components} {
+		for i := range paths {
+			paths[i] = path.Join(folder, paths[i])
+		}
+	}
+	return k, nil
+}
+
+// clusterScoped are kinds that have no namespace, which kustomize does not know.
+var clusterScoped = []string{"SecurityContextConstraints", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 // build gives the objects of a kustomization that lies in deploy/, in the order in which they can
 // be applied.
@@ -54,7 +79,11 @@ func build(k kustomization) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		objects = append(objects, &unstructured.Unstructured{Object: content})
+		object := &unstructured.Unstructured{Object: content}
+		if slices.Contains(clusterScoped, object.GetKind()) {
+			object.SetNamespace("")
+		}
+		objects = append(objects, object)
 	}
 	return objects, nil
 }

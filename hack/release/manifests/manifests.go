@@ -32,6 +32,8 @@ const (
 //
 //   - install.yaml and install-openshift.yaml, for kubectl apply --server-side
 //   - install-openshift-machine-api.yaml, for boot images on OpenShift
+//   - layerwright-0.1.0.tgz, the Helm chart for Kubernetes
+//   - bundle, the OLM bundle for OpenShift, and install-olm-first.yaml, what no bundle can hold
 func Write(dir string, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -45,14 +47,23 @@ func Write(dir string, o Options) error {
 		if err != nil {
 			return fmt.Errorf("building deploy/%s: %w", overlay, err)
 		}
-		o.setImages(objects)
-		content, err := encode(objects)
+		content, err := encode(o.setImages(objects))
 		if err != nil {
 			return err
 		}
 		if err := write(dir, file, content); err != nil {
 			return err
 		}
+	}
+	content, err := o.chart()
+	if err != nil {
+		return fmt.Errorf("making the chart: %w", err)
+	}
+	if err := write(dir, "layerwright-"+strings.TrimPrefix(o.Version, "v")+".tgz", content); err != nil {
+		return err
+	}
+	if err := o.writeBundle(dir); err != nil {
+		return fmt.Errorf("making the bundle: %w", err)
 	}
 	return nil
 }
@@ -75,43 +86,50 @@ func (o Options) validate() error {
 	return nil
 }
 
-// setImages replaces the images of deploy/, whatever their tag, wherever they are named: the
-// builder's is in an environment variable.
-func (o Options) setImages(objects []*unstructured.Unstructured) {
+// setImages replaces the images of deploy/, whatever their tag, wherever they are named.
+func (o Options) setImages(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	for _, object := range objects {
-		for _, entry := range append(containers(object), environment(object)...) {
-			for _, field := range []string{"image", "value"} {
-				reference, _ := entry[field].(string)
-				name, _, _ := strings.Cut(reference, ":")
-				if image, ok := o.Images[name]; ok {
-					entry[field] = image
-				}
+		for _, v := range values {
+			if !strings.HasPrefix(v.value, "images.") || v.kind != object.GetKind() {
+				continue
 			}
+			reference, _ := v.in(object)[v.field].(string)
+			name, _, _ := strings.Cut(reference, ":")
+			v.in(object)[v.field] = o.Images[name]
 		}
 	}
+	return objects
 }
 
-// containers are those of a Deployment or DaemonSet.
-func containers(object *unstructured.Unstructured) []map[string]any {
-	found, _, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "template", "spec", "containers")
-	return maps(found)
+// pod is the template of a Deployment's or a DaemonSet's pods.
+func pod(object *unstructured.Unstructured) map[string]any {
+	found, _, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "template", "spec")
+	spec, _ := found.(map[string]any)
+	return spec
 }
 
-func environment(object *unstructured.Unstructured) []map[string]any {
-	var all []map[string]any
-	for _, container := range containers(object) {
-		all = append(all, maps(container["env"])...)
-	}
-	return all
+// container is the only one of a pod.
+func container(object *unstructured.Unstructured) map[string]any {
+	return objectsIn(pod(object)["containers"])[0]
 }
 
-// maps are the elements of a list of objects.
-func maps(list any) []map[string]any {
+// builderVariable is the one that tells the controller which image builds.
+func builderVariable(object *unstructured.Unstructured) map[string]any {
+	variables := objectsIn(container(object)["env"])
+	return variables[slices.IndexFunc(variables, func(v map[string]any) bool { return v["name"] == "BUILDER_IMAGE" })]
+}
+
+func deploymentOf(objects []*unstructured.Unstructured) *unstructured.Unstructured {
+	return objects[slices.IndexFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "Deployment" })]
+}
+
+// objectsIn are those in a list.
+func objectsIn(list any) []map[string]any {
 	elements, _ := list.([]any)
 	var all []map[string]any
 	for _, element := range elements {
-		if m, ok := element.(map[string]any); ok {
-			all = append(all, m)
+		if object, isObject := element.(map[string]any); isObject {
+			all = append(all, object)
 		}
 	}
 	return all
