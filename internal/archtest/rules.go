@@ -264,7 +264,7 @@ func moduleRules() []Rule {
 		{
 			Name:       "only the controller links cosign",
 			Reason:     "it brings the clients of four services, and the controller alone signs and verifies",
-			From:       []string{"./cmd/layerwright-agent", "./cmd/layerwright-builder", "./cmd/kubectl-machineconfig"},
+			From:       []string{"./cmd/layerwright-agent", "./cmd/layerwright-builder", "./cmd/kubectl-machineconfig", "./hack/release/load"},
 			Deny:       []string{"github.com/sigstore/cosign/...", "github.com/sigstore/rekor/..."},
 			WholeGraph: true,
 		},
