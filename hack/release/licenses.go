@@ -18,7 +18,10 @@ import (
 )
 
 // licenseFiles are what modules call the files that have to go with their code.
-var licenseFiles = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)([.-].*)?$`)
+var licenseFiles = regexp.MustCompile(`(?i)^(licen[cs]e|unlicen[cs]e|copying|notice)([.-].*)?$`)
+
+// copyOfGo is a copy of encoding/json, whose files name Go's own license and which lacks it.
+const copyOfGo = "github.com/ajeddeloh/go-json"
 
 // thirdPartyLicenses has the licenses of the modules that programs link, each text once, with the
 // modules that it is of.
@@ -46,6 +49,9 @@ func thirdPartyLicenses(ctx context.Context, binaries ...string) ([]byte, error)
 				return nil, err
 			}
 			folders[m.Path+" "+m.Version] = filepath.Join(cache, name)
+			if m.Path == copyOfGo {
+				folders[m.Path+" "+m.Version] = root
+			}
 		}
 	}
 	return licensesOf(folders)
