@@ -175,24 +175,28 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 # Where its programs are compiled to. Go's cache keeps what they are made of.
 RELEASE_PROGRAMS := bin/release
 
+RELEASE := --version '$(VERSION)' --revision '$(REVISION)' --programs $(RELEASE_PROGRAMS) $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
+
 .PHONY: release
-release: release-programs ## Make a release of this commit in dist/: make release VERSION=v0.1.0 [SIGN_KEY=cosign.key], the key's password in COSIGN_PASSWORD
-	@go run ./hack/release build --version '$(VERSION)' --revision '$(REVISION)' --programs $(RELEASE_PROGRAMS) --dist dist $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
+release: ## Make a release of this commit in dist/: make release VERSION=v0.1.0 [SIGN_KEY=cosign.key], the key's password in COSIGN_PASSWORD
+	@hack/install-packages hack/release/debian-packages.txt
+	@go run ./hack/release check $(RELEASE)
+	@$(MAKE) release-programs
+	@go run ./hack/release build $(RELEASE)
 
 .PHONY: publish
 publish: ## Push what dist/ has to a registry: make publish REGISTRY=registry.example.com/layerwright [REGISTRY_CA=ca.crt]
-	@go run ./hack/release publish --dist dist --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
+	@go run ./hack/release publish --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
 
 .PHONY: release-twice
 release-twice: ## Make a release twice, with all programs compiled anew, and compare (an hour)
-	@$(MAKE) release && rm -rf dist.before && mv dist dist.before
-	@$(MAKE) release GOFLAGS=-a && diff dist.before/SHA256SUMS dist/SHA256SUMS && rm -rf dist.before
+	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && rm -rf dist.before && mv dist dist.before
+	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && diff dist.before/SHA256SUMS dist/SHA256SUMS && rm -rf dist.before
 
 # Those of images for both platforms, and the program of administrators for all of theirs. The C compilers have Debian's names, so that each
 # compiles for one platform, whichever this machine is.
 .PHONY: release-programs
 release-programs:
-	@hack/install-packages hack/release/debian-packages.txt
 	@for platform in amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc; do \
 	  export GOOS=linux GOARCH=$${platform%%=*}; dir=$(RELEASE_PROGRAMS)/linux-$$GOARCH; echo "compiling for $$GOOS/$$GOARCH"; \
 	  $(MAKE) binary PKG=./cmd/layerwright OUT=$$dir/layerwright; \

@@ -181,7 +181,7 @@ func TestPublish(t *testing.T) {
 		"publish --dist " + r.dist:                      "name the registry",
 		"publish --to " + to + " --dist " + t.TempDir(): "verifying the release, which `make release` makes",
 		"deploy": `unknown command "deploy"`,
-		"":       "the commands are build and publish",
+		"":       "the commands are check, build and publish",
 	} {
 		require.ErrorContains(t, run(t.Context(), strings.Fields(args), io.Discard, io.Discard), wantErr)
 	}

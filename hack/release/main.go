@@ -27,16 +27,20 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("the commands are build and publish")
+		return errors.New("the commands are check, build and publish")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dist := flags.String("dist", "dist", "`folder` of the release")
 	switch args[0] {
-	case "build":
+	case "check", "build":
 		o := buildOptions{}
 		o.addFlags(flags)
 		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		if args[0] == "check" {
+			_, err := newRelease(ctx, *dist, o)
 			return err
 		}
 		return build(ctx, *dist, o, stderr)
@@ -48,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return publish(ctx, *dist, registry, stdout, stderr)
 	}
-	return fmt.Errorf("unknown command %q: the commands are build and publish", args[0])
+	return fmt.Errorf("unknown command %q: the commands are check, build and publish", args[0])
 }
 
 // publish pushes the images, and writes manifests that name them where they are now.

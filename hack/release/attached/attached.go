@@ -20,12 +20,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/trust/sign"
 )
-
-// TagAnnotation is where a layout says which tag a descriptor of its index.json has.
-const TagAnnotation = "org.opencontainers.image.ref.name"
 
 // Image is an image of a release.
 type Image struct {
@@ -129,7 +127,7 @@ func export(dir string, tag name.Tag, index v1.ImageIndex, options []remote.Opti
 	}
 	slices.Sort(tags)
 	for _, named := range tags {
-		if err := add(path, tag.Context().Tag(named), options, layout.WithAnnotations(map[string]string{TagAnnotation: named})); err != nil {
+		if err := add(path, tag.Context().Tag(named), options, layout.WithAnnotations(map[string]string{images.TagAnnotation: named})); err != nil {
 			return err
 		}
 	}

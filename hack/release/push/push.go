@@ -17,10 +17,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-)
 
-// tagAnnotation is where a layout says which tag a descriptor of its index.json has.
-const tagAnnotation = "org.opencontainers.image.ref.name"
+	"github.com/layerwright/layerwright/hack/release/images"
+)
 
 // Images pushes each layout of a folder to the repository of the same name below a registry or a
 // part of one, such as registry.example.com/layerwright. It returns the pinned names of the images
@@ -79,7 +78,7 @@ func one(ctx context.Context, dir string, to name.Repository, options []remote.O
 			return "", err
 		}
 		var ref name.Reference = to.Digest(descriptor.Digest.String())
-		if tag := descriptor.Annotations[tagAnnotation]; tag != "" {
+		if tag := descriptor.Annotations[images.TagAnnotation]; tag != "" {
 			ref = to.Tag(tag)
 			if image, err = besideOthers(ref, image, options); err != nil {
 				return "", err
@@ -92,7 +91,7 @@ func one(ctx context.Context, dir string, to name.Repository, options []remote.O
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return pinned.String(), remote.Tag(to.Tag(release.Annotations[tagAnnotation]), index, options...)
+	return pinned.String(), remote.Tag(to.Tag(release.Annotations[images.TagAnnotation]), index, options...)
 }
 
 // besideOthers is an image of signatures or statements with those that the registry has under the
