@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,8 +49,8 @@ type Reader struct {
 	kinds       []kind
 }
 
-// New finds out which kinds the cluster has. The cache has to watch them; the ConfigMap is read
-// live, in a namespace.
+// New finds out which kinds the cluster has. The cache has to watch them, and the metadata of
+// ConfigMaps: that in the namespace is read live where there is one.
 func New(mapper meta.RESTMapper, cache, live client.Reader, namespace string) (*Reader, error) {
 	r := &Reader{cache: cache, live: live, namespace: namespace}
 	for _, kind := range known() {
@@ -89,8 +90,14 @@ func (r *Reader) Rules(ctx context.Context) (mirrors.Rules, error) {
 			rules = rules.Add(kind.use, entriesOf(&list.Items[i], kind.field)...)
 		}
 	}
+	key := client.ObjectKey{Namespace: r.namespace, Name: names.RegistryMirrors}
+	known := &metav1.PartialObjectMetadata{}
+	known.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	var configMap corev1.ConfigMap
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: names.RegistryMirrors}, &configMap)
+	err := r.cache.Get(ctx, key, known)
+	if err == nil {
+		err = r.live.Get(ctx, key, &configMap)
+	}
 	if apierrors.IsNotFound(err) {
 		return rules, nil
 	}

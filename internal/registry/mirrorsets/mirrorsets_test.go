@@ -81,6 +81,30 @@ func TestRulesOfAllKinds(t *testing.T) {
 	}, rules)
 }
 
+// TestNoConfigMapTakesNoRequest has each image ask for mirrors several times.
+func TestNoConfigMapTakesNoRequest(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	asked := 0
+	live := interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			asked++
+			return c.Get(ctx, key, object, options...)
+		},
+	})
+	r, err := mirrorsets.New(meta.NewDefaultRESTMapper(nil), c, live, "os")
+	require.NoError(t, err)
+	rules, err := r.Rules(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, rules)
+	assert.Zero(t, asked)
+	require.NoError(t, c.Create(t.Context(), configMap("- {source: docker.io, mirrors: [here/hub]}\n")))
+	rules, err = r.Rules(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, rules, 1)
+	assert.Equal(t, 1, asked)
+}
+
 func TestClustersWithoutTheKinds(t *testing.T) {
 	t.Parallel()
 	c := interceptor.NewClient(cluster(t), interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
