@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +36,11 @@ const controllerName = "pools"
 // answers of the API server.
 const maxConcurrent = 8
 
+// poolSettle is how long a changed pool is left alone: what happens to it is written by several
+// reconcilers, in one write each. Who reads each of these writes at once loses races, and writes
+// what is old a moment later.
+const poolSettle = 100 * time.Millisecond
+
 // pinnedImageSetKind is OpenShift's kind of images that nodes pull in advance.
 var pinnedImageSetKind = schema.GroupKind{Group: mcfgv1.GroupName, Kind: "PinnedImageSet"}
 
@@ -64,7 +70,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
-		For(&mcfgv1.MachineConfigPool{}).
+		For(&mcfgv1.MachineConfigPool{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})).
+		Watches(&mcfgv1.MachineConfigPool{}, updatesSettle()).
 		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(concernsOthers())).
 		Watches(&mcfgv1.MachineConfig{}, r.settling(r.poolsOfConfig)).
 		Watches(&mcfgv1.OSImageStream{}, everyPool).
@@ -168,6 +175,13 @@ func nodeChanged() predicate.Predicate {
 		before, isNode := e.ObjectOld.(*corev1.Node)
 		after, isNodeToo := e.ObjectNew.(*corev1.Node)
 		return !isNode || !isNodeToo || !reflect.DeepEqual(nodes.Observe(before), nodes.Observe(after))
+	}}
+}
+
+// updatesSettle requests one reconcile of a pool for all of its changes within poolSettle.
+func updatesSettle() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)}, poolSettle)
 	}}
 }
 

@@ -172,3 +172,23 @@ func TestSettling(t *testing.T) {
 		assert.Zero(t, queue.Len(), "once each")
 	})
 }
+
+// TestUpdatesSettle has others write to a pool one after the other, for one event.
+func TestUpdatesSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		begin := time.Now()
+		for range 3 {
+			updatesSettle().Update(t.Context(), event.UpdateEvent{ObjectOld: newPool("worker"), ObjectNew: newPool("worker")}, queue)
+			time.Sleep(poolSettle / 4)
+		}
+		request, _ := queue.Get()
+		assert.Equal(t, "worker", request.Name)
+		assert.Equal(t, poolSettle, time.Since(begin), "a stream of changes does not put it off")
+		queue.Done(request)
+		time.Sleep(time.Minute)
+		assert.Zero(t, queue.Len(), "once")
+	})
+}
