@@ -21,7 +21,7 @@ type Selectors struct {
 // NewSelectors reads the nodeSelector of every pool. One that is left out or empty selects nothing:
 // a pool of all nodes is a mistake.
 func NewSelectors(pools []*mcfgv1.MachineConfigPool) *Selectors {
-	s := &Selectors{of: map[string]labels.Selector{}, invalid: map[string]error{}}
+	s := &Selectors{names: make([]string, 0, len(pools)), of: make(map[string]labels.Selector, len(pools)), invalid: map[string]error{}}
 	for _, pool := range pools {
 		selector, err := Selector(pool.Spec.NodeSelector)
 		switch {

@@ -32,3 +32,31 @@ func TestSelector(t *testing.T) {
 		require.Error(t, err)
 	}
 }
+
+// TestSelectorsOfOneText has selectors whose words are the same, in other places.
+func TestSelectorsOfOneText(t *testing.T) {
+	t.Parallel()
+	in := func(key string, values ...string) metav1.LabelSelectorRequirement {
+		return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}
+	}
+	for name, c := range map[string]struct {
+		of      *metav1.LabelSelector
+		yes, no labels.Set
+	}{
+		"labels":                 {&metav1.LabelSelector{MatchLabels: map[string]string{"a": "In"}}, labels.Set{"a": "In"}, labels.Set{"a": "b"}},
+		"an expression":          {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "b", "c")}}, labels.Set{"a": "c"}, labels.Set{"a": "In"}},
+		"two expressions":        {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "b"), in("c", "d")}}, labels.Set{"a": "b", "c": "d"}, labels.Set{"a": "b"}},
+		"one of more values":     {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "b", "c", "d")}}, labels.Set{"a": "d"}, labels.Set{"a": "b,c"}},
+		"labels and expressions": {&metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}, MatchExpressions: []metav1.LabelSelectorRequirement{in("c", "d")}}, labels.Set{"a": "b", "c": "d"}, labels.Set{"a": "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 2 {
+				selector, err := nodes.Selector(c.of)
+				require.NoError(t, err)
+				assert.True(t, selector.Matches(c.yes))
+				assert.False(t, selector.Matches(c.no))
+			}
+		})
+	}
+}

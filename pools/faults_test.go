@@ -97,11 +97,40 @@ func TestAConfigurationThatIsTooLarge(t *testing.T) {
 	}
 }
 
+// TestBuildsAreListedWhereSomethingMayGo has a large cluster's builds read for no pool that has
+// nothing to remove.
+func TestBuildsAreListedWhereSomethingMayGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	w.options.RenderedConfigLimit = 1
+	r := w.reconciler()
+	const list = "list MachineOSBuildList"
+	listed := 0
+	w.before = func(call string) error {
+		if strings.HasPrefix(call, list) {
+			listed++
+		}
+		return nil
+	}
+	w.settle(r, "worker")
+	assert.Len(t, w.renderedNames(), 1)
+	assert.Zero(t, listed)
+	w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{"a"} })
+	w.settle(r, "worker")
+	assert.Positive(t, listed)
+
+	w.options.RenderedConfigLimit = 0
+	r = w.reconciler()
+	w.before = once(list, errors.New("no"))
+	_, err := w.reconcile(r, "worker")
+	require.ErrorContains(t, err, "listing MachineOSBuilds: no")
+}
+
 func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	refused := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
 	for _, call := range []string{
-		"list MachineConfigPoolList", "list MachineConfigList", "list NodeList", "list MachineOSBuildList", "list MachineOSImageList", "get OSImageStream",
+		"list MachineConfigPoolList", "list MachineConfigList", "list NodeList", "list MachineOSImageList", "get OSImageStream",
 		"create MachineConfig", "patch MachineConfigPool", "status MachineConfigPool",
 	} {
 		t.Run(call, func(t *testing.T) {

@@ -44,7 +44,7 @@ type scope struct {
 	isBuilt    bool                    // the newest image of layer is that of the pool's configuration
 	images     []mcfgv1alpha1.MachineOSImage
 	selectors  *nodes.Selectors
-	referenced sets.Set[string] // rendered MachineConfigs by name
+	observed   []nodes.Node
 	onNodes    sets.Set[string] // images that nodes have, are told to have, or go back to
 
 	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it
@@ -86,10 +86,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	var (
 		pools  mcfgv1.MachineConfigPoolList
 		all    corev1.NodeList
-		builds mcfgv1.MachineOSBuildList
 		images mcfgv1alpha1.MachineOSImageList
 	)
-	for _, list := range []client.ObjectList{&pools, &all, &builds, &images} {
+	for _, list := range []client.ObjectList{&pools, &all, &images} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
@@ -107,14 +106,13 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		return fmt.Errorf("reading MachineOSConfig %q: %w", s.pool.Name, err)
 	}
 	s.pools = pointers(pools.Items)
-	observed := make([]nodes.Node, len(all.Items))
+	s.observed = make([]nodes.Node, len(all.Items))
 	for i := range all.Items {
-		observed[i] = nodes.Observe(&all.Items[i])
+		s.observed[i] = nodes.Observe(&all.Items[i])
 	}
 	s.selectors = nodes.NewSelectors(s.pools)
-	s.nodes = nodes.Assign(s.selectors, observed)
-	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
-	s.images, s.onNodes = images.Items, onNodes(observed)
+	s.nodes = nodes.Assign(s.selectors, s.observed)
+	s.images, s.onNodes = images.Items, onNodes(s.observed)
 	s.isBuilt = s.layer != nil && slices.ContainsFunc(images.Items, func(i mcfgv1alpha1.MachineOSImage) bool {
 		return i.Spec.PullSpec == s.layer.Status.CurrentImagePullSpec && i.Spec.MachineConfigPool == s.pool.Name &&
 			i.Configuration() == s.pool.Spec.Configuration.Name
@@ -442,11 +440,20 @@ func sourceReferences(names []string) []corev1.ObjectReference {
 	return references
 }
 
-// removeRendered deletes the pool's rendered MachineConfigs that no one needs any more.
+// removeRendered deletes the pool's rendered MachineConfigs that no one needs any more. What refers
+// to them is only looked for where there are more than the limit.
 func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
-	keep := s.referenced.Clone().Insert(s.pool.Spec.Configuration.Name, s.want.name)
+	own := renderedOf(s.pool, s.rendered)
+	if len(own) <= r.options.RenderedConfigLimit {
+		return nil
+	}
+	var builds mcfgv1.MachineOSBuildList
+	if err := r.client.List(ctx, &builds, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	keep := referenced(s.pools, s.observed, builds.Items, s.images).Insert(s.pool.Spec.Configuration.Name, s.want.name)
 	var errs []error
-	for _, mc := range prune(renderedOf(s.pool, s.rendered), keep, r.options.RenderedConfigLimit) {
+	for _, mc := range prune(own, keep, r.options.RenderedConfigLimit) {
 		err := r.client.Delete(ctx, mc.DeepCopy(), client.Preconditions{UID: &mc.UID})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // another one of its name is not meant
 			errs = append(errs, fmt.Errorf("deleting rendered MachineConfig %q: %w", mc.Name, err))

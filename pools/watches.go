@@ -88,11 +88,10 @@ func (r *Reconciler) everyPool(ctx context.Context, _ client.Object) []reconcile
 // poolsOfConfig are the pools that a MachineConfig concerns: those that select it, and the one that
 // a rendered one belongs to.
 func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reconcile.Request {
-	owners := poolOf(mc)
+	if owners := poolOf(mc); len(owners) > 0 {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: owners[0]}}}
+	}
 	return requests(r.listPools(ctx), func(pool *mcfgv1.MachineConfigPool) bool {
-		if len(owners) > 0 {
-			return slices.Contains(owners, pool.Name)
-		}
 		selector, err := nodes.Selector(pool.Spec.MachineConfigSelector)
 		return err == nil && selector.Matches(labels.Set(mc.GetLabels())) // the pool's own reconcile says what is wrong
 	})
