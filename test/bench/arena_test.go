@@ -226,10 +226,12 @@ func (a *arena) watch(b *testing.B) {
 	for _, list := range []client.ObjectList{&mcfgv1.MachineOSBuildList{}, &mcfgv1.MachineOSConfigList{}} {
 		watcher, err := a.Watch(b.Context(), list)
 		require.NoError(b, err)
-		b.Cleanup(watcher.Stop)
 		go func() {
-			for change := range watcher.ResultChan() {
-				a.note(change)
+			for err == nil { // the API server ends watches of a kind that it sets up anew
+				for change := range watcher.ResultChan() {
+					a.note(change)
+				}
+				watcher, err = a.Watch(b.Context(), list)
 			}
 		}()
 	}

@@ -75,7 +75,7 @@ type crowd struct {
 // drains, and change all nodes as they run.
 func BenchmarkFleet(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", "256000000") // as deployed
-	b.Setenv("GOGC", "50")
+	b.Setenv("GOGC", "40")
 	c := newCrowd(b)
 	begin := time.Now()
 	c.startController(b, clustertest.ControlPlane(b))
