@@ -27,9 +27,9 @@ const (
 	// DefaultTerminationTimeout is how long a pod may outlive its grace period.
 	DefaultTerminationTimeout = 2 * time.Minute
 
-	// leavingInterval and blockedInterval are the times between two reconciles of a node, the
-	// latter also after an error: they replace a watch of pods, whose cache would hold those of all
-	// nodes.
+	// leavingInterval and blockedInterval are at most the times between two reconciles of a node,
+	// the latter also after an error: they replace a watch of pods, whose cache would hold those of
+	// all nodes.
 	leavingInterval = 2 * time.Second
 	blockedInterval = 10 * time.Second
 
@@ -151,7 +151,14 @@ func (r *Reconciler) drain(ctx context.Context, n *corev1.Node) (ctrl.Result, er
 	if len(p.left.blockers) > 0 {
 		return ctrl.Result{RequeueAfter: blockedInterval}, err
 	}
-	return ctrl.Result{RequeueAfter: leavingInterval}, err
+	return ctrl.Result{RequeueAfter: leavingAfter(r.clock.Since(r.rosters.of(n).began))}, err
+}
+
+// leavingAfter is when to look again at pods that leave, after a drain that has lasted so long: at
+// first soon, since many end at once, and a node that is empty need not wait.
+func leavingAfter(drained time.Duration) time.Duration {
+	const soonest, share = 250 * time.Millisecond, 4
+	return min(max(drained/share, soonest), leavingInterval)
 }
 
 // cordon makes a node unschedulable that is not. Which pods are to leave it is found anew then.

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"math"
 	"net/url"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func TestDrainAndUncordon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil),
 		pod("one", "a"), pod("two", "a"), pod("elsewhere", "b"), machineConfigNode("a"))
-	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter)
+	require.Equal(t, leavingAfter(0), w.reconcile("a").RequeueAfter)
 	assert.True(t, w.node("a").Spec.Unschedulable)
 	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationLastAppliedDrain, "the pods are leaving, no one has seen that they are gone")
 
@@ -350,4 +351,13 @@ func TestNodeThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	require.Zero(t, w.reconcile("a"))
 	assert.Zero(t, w.writes)
+}
+
+func TestLeavingAfter(t *testing.T) {
+	t.Parallel()
+	for drained, want := range map[time.Duration]time.Duration{
+		0: 250 * time.Millisecond, time.Second: 250 * time.Millisecond, 4 * time.Second: time.Second, time.Minute: leavingInterval, math.MaxInt64: leavingInterval,
+	} {
+		require.Equal(t, want, leavingAfter(drained), drained)
+	}
 }

@@ -56,14 +56,14 @@ func TestReturningPodIsLeft(t *testing.T) {
 		require.NoError(t, w.Create(t.Context(), p))
 	}
 	returns("1")
-	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter)
+	require.Equal(t, leavingAfter(0), w.reconcile("a").RequeueAfter)
 	returns("2")
 	require.Zero(t, w.reconcile("a"))
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 	assert.True(t, w.has("ns", "stays"))
 
 	w.ask("a", "drain-2")
-	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter, "the next drain finds it first")
+	require.Equal(t, leavingAfter(0), w.reconcile("a").RequeueAfter, "the next drain finds it first")
 	assert.False(t, w.has("ns", "stays"))
 }
 
@@ -89,8 +89,8 @@ func TestPodsThatAreEndingAreNamed(t *testing.T) {
 	ends := pod("one", "a")
 	ends.Finalizers = []string{"example.com/backup"}
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), ends, machineConfigNode("a"))
-	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter)
-	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter)
+	require.Equal(t, leavingAfter(0), w.reconcile("a").RequeueAfter)
+	require.Equal(t, leavingAfter(0), w.reconcile("a").RequeueAfter)
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(ends), ends))
 	end := ends.DeletionTimestamp.UTC().Format(time.RFC3339)
 	c := w.drained("a")

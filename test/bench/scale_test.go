@@ -113,7 +113,7 @@ func (a *arena) leader(b *testing.B) string {
 // be, which takes none.
 func (a *arena) idle(b *testing.B) {
 	b.Helper()
-	const rest, busy = time.Second, 10 // hundredths of a second, which is what Linux counts in
+	const rest, busy = 3 * time.Second, 30 // hundredths of a second, which is what Linux counts in
 	last, asked := processorTime(b, a.process.Process.Pid), a.calls.total.Load()
 	require.Eventually(b, func() bool {
 		now, calls := processorTime(b, a.process.Process.Pid), a.calls.total.Load()
