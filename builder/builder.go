@@ -151,7 +151,8 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	return errors.Join(b.parts.Configs.SetupWithManager(manager, mirrors...), b.parts.Builds.SetupWithManager(manager))
 }
 
-// Assemble makes the parts. SetupWithManager does it; a test hands in clients and a clock of its own.
+// Assemble makes the parts. SetupWithManager does it; a test hands in clients and a clock of its
+// own.
 func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
 	o := &b.options
 	p := &b.parts

@@ -35,8 +35,9 @@ func TestRaceDetectorSeesSynchronization(t *testing.T) {
 	}
 }
 
-// TestConcurrentStoriesRunWithTheRaceDetector looks for tests of the Makefile's STORIES that start a
-// goroutine, or the controllers that worldtest.NewCluster brings, and that it leaves to the run without it.
+// TestConcurrentStoriesRunWithTheRaceDetector looks for tests of the Makefile's STORIES that start
+// a goroutine, or the controllers that worldtest.NewCluster brings, and that it leaves to the run
+// without it.
 func TestConcurrentStoriesRunWithTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	pattern := inMakefile(t, "CONCURRENT_STORIES")

@@ -164,7 +164,7 @@ var (
 	SecondKey = sync.OnceValue(NewKeyPair)
 )
 
-// NewKeyPair makes a pair of keys.
+// NewKeyPair makes a key pair.
 func NewKeyPair() KeyPair { return KeyPair{signtest.NewPair()} }
 
 // Secret has the pair as the controller reads it.
