@@ -273,7 +273,7 @@ const builderProgram = "layerwright-builder"
 // contentBuilder is what builds content.
 func (o *buildOptions) contentBuilder(places *places, stderr io.Writer) (standalone.Builder, error) {
 	if places.base != nil || places.folder != nil {
-		return unavailable{errors.New("that takes registries to pull from and to push to; name some with --base and --push, in place of oci:")}, nil
+		return unavailable{errors.New("that takes registries to pull from and to push to; name some with --base and --push, in place of folders")}, nil
 	}
 	program := o.builder
 	if self, err := os.Executable(); err == nil && program == "" {

@@ -32,7 +32,7 @@ func run(ctx context.Context) error {
 	return story.Tell(ctx, &story.Options{
 		Folder: folder, Out: os.Stdout,
 		Layerwright: func(ctx context.Context, out io.Writer, args ...string) error {
-			cmd := exec.CommandContext(ctx, os.Args[1], args...) //nolint:gosec // whoever starts this names it
+			cmd := exec.CommandContext(ctx, os.Args[1], args...)
 			cmd.Stdout, cmd.Stderr = out, out
 			return cmd.Run()
 		},
