@@ -80,8 +80,8 @@ func Tell(ctx context.Context, o *Options) error {
 	return t.say(`
 That was without a cluster. With one, the controller does the same whenever a MachineConfig changes, and the nodes follow:
 
-  make demo    a real Kubernetes on this machine (Linux): nodes get the signed image one after the other, refuse unsigned ones, and
-               go back by themselves when one is bad; the first time it compiles Kubernetes, for 10 to 30 minutes
+  make demo    a real Kubernetes on this machine (Linux): a changed file becomes a signed image, with root three nodes boot it one after
+               the other, and a copy that was tampered with is refused; the first time it compiles Kubernetes, for 10 to 30 minutes
 
 Your own files and base image: docs/build.md. What would be in the image, without making it: docs/render.md.
 `)
