@@ -29,8 +29,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/hack/release/binimage"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"

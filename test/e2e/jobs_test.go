@@ -34,8 +34,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/pods"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/hack/release/binimage"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 

@@ -20,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/hack/release/binimage"
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
