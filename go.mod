@@ -18,7 +18,6 @@ require (
 	github.com/go-openapi/strfmt v0.26.4
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
-	github.com/in-toto/in-toto-golang v0.11.0
 	github.com/klauspost/compress v1.20.1
 	github.com/moby/buildkit v0.33.1
 	github.com/opencontainers/image-spec v1.1.1
@@ -91,6 +90,7 @@ require (
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 	github.com/huandu/xstrings v1.5.0 // indirect
 	github.com/in-toto/attestation v1.2.0 // indirect
+	github.com/in-toto/in-toto-golang v0.11.0 // indirect
 	github.com/jedisct1/go-minisign v0.0.0-20230811132847-661be99b8267 // indirect
 	github.com/letsencrypt/boulder v0.20260309.0 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect

@@ -87,7 +87,7 @@ func (r *release) writeArchives(ctx context.Context) error {
 			return err
 		}
 		for name, content := range map[string][]byte{base: archive, base + ".spdx.json": document} {
-			if err := os.WriteFile(filepath.Join(r.dist, name), content, text); err != nil { //nolint:gosec // anyone may read a release
+			if err := os.WriteFile(filepath.Join(r.dist, name), content, text); err != nil {
 				return err
 			}
 		}
@@ -179,14 +179,14 @@ func (r *release) writeKrew(platforms []krewPlatform) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.dist, "krew.yaml"), content, text) //nolint:gosec // anyone may read a release
+	return os.WriteFile(filepath.Join(r.dist, "krew.yaml"), content, text)
 }
 
 // writeBundle writes the archive for networks without internet: what was released, and the program
 // that loads it.
 func (r *release) writeBundle(context.Context) (err error) {
 	root := "layerwright-" + r.Version + "-bundle"
-	out, err := os.Create(filepath.Join(r.dist, root+".tar"))
+	out, err := os.Create(filepath.Join(r.dist, root+".tar")) //nolint:gosec // the folder is the caller's
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ type release struct {
 // build makes a release. The folder is replaced at the end, as a whole.
 func build(ctx context.Context, dist string, o buildOptions, stderr io.Writer) error {
 	temporary := dist + ".new"
-	if err := os.RemoveAll(temporary); err != nil {
+	if err := os.RemoveAll(temporary); err != nil { //nolint:gosec // the folder is the caller's
 		return err
 	}
 	r, err := newRelease(ctx, temporary, o)
@@ -68,10 +68,10 @@ func build(ctx context.Context, dist string, o buildOptions, stderr io.Writer) e
 	if err := r.write(ctx, stderr); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dist); err != nil {
+	if err := os.RemoveAll(dist); err != nil { //nolint:gosec // as above
 		return err
 	}
-	return os.Rename(temporary, dist)
+	return os.Rename(temporary, dist) //nolint:gosec // as above
 }
 
 // write makes all that a release has.

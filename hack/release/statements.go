@@ -3,11 +3,7 @@ package main
 import (
 	"encoding/json"
 	"runtime"
-	"slices"
 	"strings"
-
-	"github.com/in-toto/in-toto-golang/in_toto/slsa_provenance/common"
-	slsa "github.com/in-toto/in-toto-golang/in_toto/slsa_provenance/v1"
 
 	"github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/hack/release/sbom"
@@ -53,23 +49,23 @@ func (r *release) usedBy(name string) []sbom.Other {
 	return nil
 }
 
-// provenance is how the image was made. It says nothing of when or where, which would differ each
-// time.
-func (r *release) provenance(used []sbom.Other) slsa.ProvenancePredicate {
-	dependencies := []slsa.ResourceDescriptor{
-		{Name: "source", URI: "git+" + images.Source + "@" + r.Revision, Digest: common.DigestSet{"gitCommit": r.Revision}},
-		{Name: "go", URI: "pkg:golang/toolchain@" + strings.TrimPrefix(runtime.Version(), "go")},
+// provenance is how the image was made, as SLSA provenance of version 1. It says nothing of when or
+// where, which would differ each time.
+func (r *release) provenance(used []sbom.Other) map[string]any {
+	dependencies := []map[string]any{
+		{"name": "source", "uri": "git+" + images.Source + "@" + r.Revision, "digest": map[string]string{"gitCommit": r.Revision}},
+		{"name": "go", "uri": "pkg:golang/toolchain@" + strings.TrimPrefix(runtime.Version(), "go")},
 	}
 	for _, other := range used {
-		dependencies = append(dependencies, slsa.ResourceDescriptor{Name: other.Name, URI: "pkg:deb/debian/" + other.Name + "@" + other.Version})
+		dependencies = append(dependencies, map[string]any{"name": other.Name, "uri": "pkg:deb/debian/" + other.Name + "@" + other.Version})
 	}
-	return slsa.ProvenancePredicate{
-		BuildDefinition: slsa.ProvenanceBuildDefinition{
-			BuildType:            buildType,
-			ExternalParameters:   map[string]any{"version": r.Version},
-			InternalParameters:   map[string]any{"platforms": slices.Clone(platforms)},
-			ResolvedDependencies: dependencies,
+	return map[string]any{
+		"buildDefinition": map[string]any{
+			"buildType":            buildType,
+			"externalParameters":   map[string]any{"version": r.Version},
+			"internalParameters":   map[string]any{"platforms": platforms},
+			"resolvedDependencies": dependencies,
 		},
-		RunDetails: slsa.ProvenanceRunDetails{Builder: slsa.Builder{ID: builderID}},
+		"runDetails": map[string]any{"builder": map[string]any{"id": builderID}},
 	}
 }

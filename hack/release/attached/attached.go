@@ -74,8 +74,10 @@ func signed(ctx context.Context, server http.Handler, pinned string, statements 
 // only has one key.
 type only struct{ key *sign.Key }
 
+// Key is it.
 func (o only) Key(context.Context) (*sign.Key, error) { return o.key, nil }
 
+// Trusted is it alone.
 func (o only) Trusted(context.Context) (sign.Trusted, error) {
 	return sign.Trusted{Keys: []*sign.PublicKey{o.key.Public()}}, nil
 }

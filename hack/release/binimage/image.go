@@ -156,7 +156,7 @@ func (o Options) entries(program []byte) ([]entry, error) {
 func (o Options) others() ([]entry, error) {
 	var entries []entry
 	for binary, links := range o.Others {
-		program, err := os.ReadFile(binary)
+		program, err := os.ReadFile(binary) //nolint:gosec // whoever makes an image names its programs
 		if err != nil {
 			return nil, fmt.Errorf("reading a further program: %w", err)
 		}

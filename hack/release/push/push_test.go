@@ -154,7 +154,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}, "name the certificate of its authority with --ca"},
 		"a dead host": {func(t *testing.T) string {
 			t.Helper()
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			require.NoError(t, listener.Close())
 			return listener.Addr().String()

@@ -19,12 +19,12 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "github.com/layerwright/layerwright/hack/release/releasetest/program")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "github.com/layerwright/layerwright/hack/release/releasetest/program") //nolint:gosec // its own
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compiling: %w: %s", err, text)
 	}
-	return os.ReadFile(out)
+	return os.ReadFile(out) //nolint:gosec // its own
 })
 
 // WriteProgram writes a Go program of Linux, and its folder. For another architecture than this
@@ -38,10 +38,10 @@ func WriteProgram(tb testing.TB, path string, architecture elf.Machine) {
 	content = append([]byte{}, content...)
 	const machine = 18 // e_machine in the header of ELF
 	binary.LittleEndian.PutUint16(content[machine:], uint16(architecture))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		tb.Fatal(err)
 	}
-	if err := os.WriteFile(path, content, 0o755); err != nil {
+	if err := os.WriteFile(path, content, 0o700); err != nil { //nolint:gosec // it is run
 		tb.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +104,7 @@ func (d *document) addProgram(program Program, version string) error {
 	p.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}}
 	d.Packages = append(d.Packages, p)
 	d.relate(d.root, common.TypeRelationshipContains, p.PackageSPDXIdentifier)
-	modules := append(info.Deps, &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")})
+	modules := append(slices.Clone(info.Deps), &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")})
 	for _, module := range modules {
 		if module.Replace != nil {
 			module = module.Replace
