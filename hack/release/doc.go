@@ -1,7 +1,7 @@
 // Command release makes and publishes releases; make release and make publish call it.
 //
-// check says whether a release can be made, before programs are compiled for minutes. build takes
-// programs that are compiled already and makes images, archives, manifests and the bundle for
+// check reports whether a release can be made, before programs are compiled for minutes. build
+// takes programs that are compiled already and makes images, archives, manifests and the bundle for
 // networks without internet of them, in a folder. publish pushes what is in that folder.
 //
 // Rule: what it makes depends on its inputs alone: the commit, the programs, the packages of Debian
