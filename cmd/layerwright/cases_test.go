@@ -29,11 +29,11 @@ type expected struct {
 	mayRefuse bool
 	// no are names of findings that there may not be.
 	no     []string
-	checks []check
+	checks []claim
 }
 
-// check is a look at a file of the result.
-type check struct {
+// claim is one about a file of the result.
+type claim struct {
 	file string
 	// query is a path in JSON, or several in brackets; empty for an archive.
 	query string
@@ -69,14 +69,14 @@ func readExpected(text string) expected {
 			out.no = append(out.no, strings.FieldsFunc(strings.ReplaceAll(found[1], " or ", " "), func(r rune) bool { return r == ' ' || r == ',' })...)
 		}
 		if found := archive.FindStringSubmatch(line); found != nil {
-			out.checks = append(out.checks, check{file: found[1], want: strings.Split(strings.TrimSpace(found[2]), ", ")})
+			out.checks = append(out.checks, claim{file: found[1], want: strings.Split(strings.TrimSpace(found[2]), ", ")})
 		}
 		if found := query.FindStringSubmatch(line); found != nil {
 			want := found[3]
 			if want == "" && i+1 < len(lines) {
 				want = strings.TrimPrefix(strings.TrimSpace(lines[i+1]), "must print ")
 			}
-			one := check{file: found[2], query: strings.Trim(found[1], "'")}
+			one := claim{file: found[2], query: strings.Trim(found[1], "'")}
 			var value json.RawMessage
 			if json.NewDecoder(strings.NewReader(want)).Decode(&value) == nil {
 				one.want = []string{string(value)}
@@ -88,7 +88,7 @@ func readExpected(text string) expected {
 }
 
 // wrong says what is not as it should be in a folder with results; empty where all is.
-func (c check) wrong(folder string) (string, error) {
+func (c claim) wrong(folder string) (string, error) {
 	content, err := os.ReadFile(filepath.Join(folder, c.file))
 	if err != nil {
 		return "", err
@@ -135,7 +135,7 @@ func look(in any, query string) any {
 }
 
 // wrongIn looks for entries of an archive, with their modes.
-func (c check) wrongIn(content []byte) (string, error) {
+func (c claim) wrongIn(content []byte) (string, error) {
 	modes := map[string]string{}
 	for archive := tar.NewReader(bytes.NewReader(content)); ; {
 		header, err := archive.Next()

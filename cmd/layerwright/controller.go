@@ -67,7 +67,7 @@ CPU and memory follow the container: GOMAXPROCS from its CPU limit, GOMEMLIMIT f
 // startController runs the controller with what the process has: its standard error, its
 // credentials.
 func startController(ctx context.Context, options *controllerOptions, stderr io.Writer) error {
-	config, err := options.restConfig()
+	config, err := restConfig(options.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}

@@ -5,5 +5,5 @@
 // lives in the packages it wires together, and nothing imports it.
 //
 // Exit codes: 0 success, 1 the work failed (one line on standard error says how), 2 the command
-// line was wrong.
+// line was wrong, 3 check found something to mend.
 package main

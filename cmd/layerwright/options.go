@@ -14,10 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/pods"
@@ -300,23 +297,4 @@ func checkBindAddress(flag, address string) error {
 		return fmt.Errorf("--%s %q: must be host:port, :port, or 0 to turn it off", flag, address)
 	}
 	return nil
-}
-
-// restConfig finds the cluster. The order is controller-runtime's; the flag is handled here because
-// controller-runtime keeps its own in a global variable.
-func (o *controllerOptions) restConfig() (*rest.Config, error) {
-	if o.kubeconfig == "" {
-		found, err := config.GetConfig()
-		if clientcmd.IsEmptyConfig(err) {
-			return nil, errors.New("no kubeconfig and no pod's service account: pass --kubeconfig or set KUBECONFIG")
-		}
-		return found, err
-	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
-	loaded, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	loaded.QPS = -1 // the API server's priority and fairness limits us, not a guess made here
-	return loaded, nil
 }

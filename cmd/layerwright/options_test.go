@@ -213,16 +213,13 @@ func TestRestConfigReadsTheGivenFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, file, "https://cluster.example.test:6443")
-	options := defaultControllerOptions()
-	options.kubeconfig = file
-
-	got, err := options.restConfig()
+	got, err := restConfig(file)
 	require.NoError(t, err)
 	assert.Equal(t, "https://cluster.example.test:6443", got.Host)
 	assert.InDelta(t, -1, got.QPS, 0, "no limit of our own")
 
 	require.NoError(t, os.WriteFile(file, []byte("{broken"), 0o600))
-	_, err = options.restConfig()
+	_, err = restConfig(file)
 	require.ErrorContains(t, err, "--kubeconfig: ")
 }
 

@@ -15,6 +15,7 @@ const (
 	exitOK = iota
 	exitFailure
 	exitUsage
+	exitToMend
 )
 
 // failedError marks an error of the work itself; every other error that reaches execute is about
@@ -37,6 +38,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	_, _ = fmt.Fprintf(stderr, "layerwright: %s\n", oneLine(err.Error()))
+	var toMend *toMendError
+	if errors.As(err, &toMend) {
+		return exitToMend
+	}
 	var failed *failedError
 	if errors.As(err, &failed) {
 		return exitFailure
@@ -70,7 +75,7 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBuildCommand(), newCheckCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

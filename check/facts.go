@@ -1,0 +1,51 @@
+package check
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Facts are what is known of a cluster.
+type Facts struct {
+	// Namespace is where Layerwright is, or will be, and Level the Pod Security level that the
+	// namespace enforces; empty where it says none.
+	Namespace, Level string
+	// HasNamespace says that the namespace is there.
+	HasNamespace bool
+	// Version is that of the API server, such as v1.36.3.
+	Version string
+	// ServerTime and LocalTime are those at which it was asked.
+	ServerTime, LocalTime time.Time
+	// Denied are the kinds that the user may not read, in the plural, such as "nodes".
+	Denied map[string]bool
+	// Rights are those that installing takes, and whether the user has them.
+	Rights map[Right]bool
+	// Definitions are those of Layerwright's kinds, and Tekton's PipelineRun.
+	Definitions map[string]apiextensionsv1.CustomResourceDefinition
+	// Denying are the admission policies that are there and have a binding that denies.
+	Denying map[string]bool
+	// Controller and Agent are nil where they are not installed.
+	Controller *appsv1.Deployment
+	Agent      *appsv1.DaemonSet
+	// DaemonSets are those of all namespaces, by which a network plugin is known.
+	DaemonSets []string
+	Nodes      []corev1.Node
+	// Heartbeats are the Leases that nodes renew, by the names of nodes.
+	Heartbeats map[string]coordinationv1.Lease
+	Configs    []mcfgv1.MachineOSConfig
+	// Secrets are those that the MachineOSConfigs push with, and whether they are there; without
+	// those that the user may not read.
+	Secrets map[string]bool
+}
+
+// Right is to do something with all objects of a kind.
+type Right struct{ Verb, Group, Resource string }
+
+// installed reports whether there is a controller.
+func (f *Facts) installed() bool { return f.Controller != nil }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/check"
+	"github.com/layerwright/layerwright/internal/command"
+)
+
+// toMendError is the end of a check that found something to mend.
+type toMendError struct{ count int }
+
+func (e *toMendError) Error() string { return fmt.Sprintf("%d to mend", e.count) }
+
+func newCheckCommand() *cobra.Command {
+	kubeconfig, namespace, output := "", "layerwright", command.Choice{Value: "text", Allowed: []string{"text", "json"}}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what a cluster lacks for Layerwright, before and after it is installed",
+		Long: `Reads from the cluster of your kubeconfig what Layerwright needs: the API server's version, who owns the kinds, Pod Security,
+admission policies, agents, user namespaces, network plugin, Tekton, clocks, and what the controller says of each
+MachineOSConfig. Nothing is changed. Each finding says what it is, why it matters, and the command that mends it.
+
+Exit codes: 0 if nothing has to be mended, 3 if something has to. What your rights don't show is "unknown", and doesn't fail.`,
+		Example: `  layerwright check
+  layerwright check -o json | jq -r '.[] | select(.state == "mend").run'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := restConfig(kubeconfig)
+			if err != nil {
+				return &failedError{err}
+			}
+			facts, err := check.Gather(cmd.Context(), config, namespace, clock.RealClock{})
+			if err != nil {
+				return &failedError{err}
+			}
+			return reportFindings(cmd.OutOrStdout(), check.Of(facts), output.Value)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig of the cluster (default: $KUBECONFIG, then ~/.kube/config)")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "namespace of Layerwright; on OpenShift openshift-machine-config-operator")
+	cmd.Flags().VarP(&output, "output", "o", "how to print: text for people, json for programs")
+	return cmd
+}
+
+func reportFindings(w io.Writer, findings []check.Finding, format string) error {
+	printed := printFindings
+	if format == "json" {
+		printed = func(w io.Writer, findings []check.Finding) error { return printJSON(w, findings) }
+	}
+	if err := printed(w, findings); err != nil {
+		return &failedError{err}
+	}
+	toMend := slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool { return f.State != check.Mend })
+	if len(toMend) > 0 {
+		return &toMendError{len(toMend)}
+	}
+	return nil
+}
+
+func printFindings(w io.Writer, findings []check.Finding) error {
+	for _, f := range findings {
+		if _, err := fmt.Fprintf(w, "%-8s %-20s %s\n", f.State, f.Check, f.What); err != nil {
+			return err
+		}
+		for _, line := range []struct{ name, text string }{{"why", f.Why}, {"run", f.Run}} {
+			if line.text == "" {
+				continue
+			}
+			if _, err := fmt.Fprintf(w, "%14s: %s\n", line.name, line.text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
