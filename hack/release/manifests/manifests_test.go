@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"maps"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -285,15 +286,14 @@ func TestWriteIsReproducible(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	require.NoError(t, Write(first, released))
 	require.NoError(t, Write(second, released))
-	require.NoError(t, filepath.WalkDir(first, func(path string, entry os.DirEntry, err error) error {
+	before, after := os.DirFS(first), os.DirFS(second)
+	require.NoError(t, fs.WalkDir(before, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		name, err := filepath.Rel(first, path)
+		want, err := fs.ReadFile(before, name)
 		require.NoError(t, err)
-		want, err := os.ReadFile(path)
-		require.NoError(t, err)
-		got, err := os.ReadFile(filepath.Join(second, name))
+		got, err := fs.ReadFile(after, name)
 		require.NoError(t, err)
 		assert.Equal(t, want, got, name)
 		return nil

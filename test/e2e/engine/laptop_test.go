@@ -68,7 +68,7 @@ func (l *laptop) build(t *testing.T, text string) (image built, output string, e
 // temporary is a folder that others than root reach, as those of machines are.
 func (l *laptop) temporary(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "laptop-")
+	dir, err := os.MkdirTemp("", "laptop-") //nolint:usetesting // that of the test is root's alone
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() {
