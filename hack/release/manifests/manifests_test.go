@@ -1,8 +1,8 @@
 package manifests
 
 import (
-	"maps"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
