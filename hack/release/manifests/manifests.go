@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/layerwright/layerwright/hack/release/images"
 )
 
 // Options say what is released.
@@ -20,13 +22,6 @@ type Options struct {
 	// ghcr.io/layerwright/layerwright: registry.example.com/layerwright/controller@sha256:...
 	Images map[string]string
 }
-
-// The names that deploy/ uses for the images of a release.
-const (
-	ControllerImage = "ghcr.io/layerwright/layerwright"
-	AgentImage      = "ghcr.io/layerwright/layerwright-agent"
-	BuilderImage    = "ghcr.io/layerwright/layerwright-builder"
-)
 
 // Write writes into a folder:
 //
@@ -72,7 +67,7 @@ func (o Options) validate() error {
 	if !strings.HasPrefix(o.Version, "v") {
 		return fmt.Errorf("writing manifests: version %q has to begin with v, such as v0.1.0", o.Version)
 	}
-	names := []string{ControllerImage, AgentImage, BuilderImage}
+	names := []string{images.Controller, images.Agent, images.Builder}
 	for _, name := range names {
 		if o.Images[name] == "" {
 			return fmt.Errorf("writing manifests: no image is given for %s", name)

@@ -17,12 +17,14 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/layerwright/layerwright/hack/release/images"
 )
 
 var released = Options{Version: "v0.1.0", Images: map[string]string{
-	ControllerImage: "registry.example.com/lw/controller@sha256:1111111111111111111111111111111111111111111111111111111111111111",
-	AgentImage:      "registry.example.com/lw/agent@sha256:2222222222222222222222222222222222222222222222222222222222222222",
-	BuilderImage:    "registry.example.com/lw/builder@sha256:3333333333333333333333333333333333333333333333333333333333333333",
+	images.Controller: "registry.example.com/lw/controller@sha256:1111111111111111111111111111111111111111111111111111111111111111",
+	images.Agent:      "registry.example.com/lw/agent@sha256:2222222222222222222222222222222222222222222222222222222222222222",
+	images.Builder:    "registry.example.com/lw/builder@sha256:3333333333333333333333333333333333333333333333333333333333333333",
 }}
 
 // byName are objects by kind, namespace and name, as they are in JSON.
@@ -96,9 +98,9 @@ func TestWrite(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join(dir, file))
 			require.NoError(t, err)
 			assert.NotContains(t, string(content), "ghcr.io/layerwright", file)
-			assert.Contains(t, string(content), released.Images[ControllerImage], file)
-			assert.Contains(t, string(content), released.Images[BuilderImage], file)
-			assert.Equal(t, file == "install.yaml", strings.Contains(string(content), released.Images[AgentImage]), file)
+			assert.Contains(t, string(content), released.Images[images.Controller], file)
+			assert.Contains(t, string(content), released.Images[images.Builder], file)
+			assert.Equal(t, file == "install.yaml", strings.Contains(string(content), released.Images[images.Agent]), file)
 		}
 	})
 	t.Run("gives objects without a namespace none", func(t *testing.T) {
@@ -302,15 +304,15 @@ func TestWriteIsReproducible(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	t.Parallel()
-	images := func(change func(map[string]string)) map[string]string {
+	without := func(change func(map[string]string)) map[string]string {
 		changed := maps.Clone(released.Images)
 		change(changed)
 		return changed
 	}
 	for message, options := range map[string]Options{
-		`version "0.1.0" has to begin with v`: {Version: "0.1.0", Images: released.Images},
-		"no image is given for " + AgentImage: {Version: "v0.1.0", Images: images(func(m map[string]string) { delete(m, AgentImage) })},
-		"deploy/ has no image docker.io/x":    {Version: "v0.1.0", Images: images(func(m map[string]string) { m["docker.io/x"] = "y" })},
+		`version "0.1.0" has to begin with v`:   {Version: "0.1.0", Images: released.Images},
+		"no image is given for " + images.Agent: {Version: "v0.1.0", Images: without(func(m map[string]string) { delete(m, images.Agent) })},
+		"deploy/ has no image docker.io/x":      {Version: "v0.1.0", Images: without(func(m map[string]string) { m["docker.io/x"] = "y" })},
 	} {
 		assert.ErrorContains(t, Write(t.TempDir(), options), message)
 	}
