@@ -196,10 +196,14 @@ func kinds(f *Facts) []Finding {
 	}
 	switch {
 	case len(strangers) > 0:
+		state := Mend
+		if f.installed() { // whoever installed has decided
+			state = Advice
+		}
 		return []Finding{{
-			State: Mend, What: fmt.Sprintf("%s: owned by %s", strings.Join(strangers, ", "), strings.Join(slices.Sorted(maps.Keys(owners)), ", ")),
-			Why: "installing would take these kinds over, and their owner may put its own back",
-			Run: "kubectl get crd " + strings.Join(strangers, " ") + " --show-labels   # then remove their owner",
+			State: state, What: fmt.Sprintf("%s: owned by %s", strings.Join(strangers, ", "), strings.Join(slices.Sorted(maps.Keys(owners)), ", ")),
+			Why: "installing takes these kinds over, and their owner may put its own back",
+			Run: "kubectl get crd " + strings.Join(strangers, " ") + " --show-labels   # then install with Helm and --set crds.install=false",
 		}}
 	case len(openshifts) > 0 && f.Namespace != openshiftNamespace:
 		return []Finding{{
@@ -210,7 +214,7 @@ func kinds(f *Facts) []Finding {
 	case f.installed() && len(missing) > 0:
 		return []Finding{{
 			State: Mend, What: "kinds are missing: " + strings.Join(missing, ", "), Why: "the controller waits for them",
-			Run: "kubectl apply --server-side --force-conflicts -f install.yaml",
+			Run: f.installAgain(),
 		}}
 	case len(missing) == len(kindNames):
 		return ok("no kind of Layerwright's is there yet, and none is in its way")
@@ -268,7 +272,11 @@ func namespace(f *Facts) []Finding {
 			Run: "kubectl label namespace " + f.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite",
 		}}
 	case f.Level == "":
-		return ok("namespace %q has the cluster's default Pod Security level", f.Namespace)
+		return []Finding{{
+			State: Advice, What: fmt.Sprintf("namespace %q has the cluster's default Pod Security level", f.Namespace),
+			Why: "builds mount file systems and agents run on the host; where the default is baseline or restricted, they are refused",
+			Run: "kubectl label namespace " + f.Namespace + " pod-security.kubernetes.io/enforce=privileged",
+		}}
 	}
 	return ok("namespace %q enforces the Pod Security level %s", f.Namespace, f.Level)
 }
@@ -284,12 +292,15 @@ func admissionPolicies(f *Facts) []Finding {
 	if f.Agent != nil {
 		wanted = append(wanted, names.AgentAdmissionPolicies()...)
 	}
+	if f.hasFlag("--pipelines") {
+		wanted = append(wanted, names.TektonAdmissionPolicies()...)
+	}
 	missing := slices.DeleteFunc(wanted, func(name string) bool { return f.Denying[name] })
 	if len(missing) > 0 {
 		return []Finding{{
 			State: Mend, What: "admission policies are missing, or have no binding that denies: " + strings.Join(missing, ", "),
 			Why: "without them agents and whoever may change ConfigMaps or Nodes can do more than they should",
-			Run: "kubectl apply --server-side --force-conflicts -f install.yaml",
+			Run: f.installAgain(),
 		}}
 	}
 	return ok("all admission policies are in force")
@@ -346,6 +357,12 @@ func agent(f *Facts) []Finding {
 			})
 		}
 	}
+	if !f.hasFlag("--enforce-signatures") {
+		all = append(all, Finding{
+			State: Advice, What: "the controller gives nodes no signature policy",
+			Why: "agents take an image of a MachineOSConfig only where the host's own /etc/containers/policy.json covers it", Run: f.installAgain() + "   # with signing: docs/signing.md",
+		})
+	}
 	if len(all) > 0 {
 		return all
 	}
@@ -376,7 +393,7 @@ func userNamespaces(f *Facts) []Finding {
 }
 
 // enforcing are network plugins that enforce NetworkPolicies, by what their DaemonSets are called.
-var enforcing = []string{"calico-node", "cilium", "antrea-agent", "ovnkube-node", "kube-router", "weave-net", "canal", "aws-node", "azure-npm", "anetd"}
+var enforcing = []string{"calico-node", "cilium", "antrea-agent", "ovnkube-node", "kube-router", "weave-net", "canal", "azure-npm", "anetd"}
 
 func networkPolicies(f *Facts) []Finding {
 	if f.Denied["daemonsets"] {
@@ -427,6 +444,11 @@ func tektonIn(exists bool, release string) string {
 	return "Tekton Pipelines " + release
 }
 
+// isWaitingForYou reports whether a reason waits for something that a person makes.
+func isWaitingForYou(reason string) bool {
+	return slices.Contains([]string{mcfgv1.ReasonWaitingForSecret, mcfgv1.ReasonWaitingForConfigMap, mcfgv1.ReasonWaitingForPool}, reason)
+}
+
 // images looks at what the controller says of MachineOSConfigs, which has tried their registries.
 func images(f *Facts) []Finding {
 	if f.Denied["machineosconfigs"] {
@@ -445,7 +467,9 @@ func images(f *Facts) []Finding {
 			})
 		case ready == nil:
 			all = append(all, Finding{State: Unknown, What: fmt.Sprintf("MachineOSConfig %q: the controller has not said anything yet", config.Name), Why: "it makes the image", Run: describe})
-		case ready.Status == "False":
+		case ready.Status == "Unknown" && !isWaitingForYou(ready.Reason):
+			all = append(all, Finding{State: Unknown, What: fmt.Sprintf("MachineOSConfig %q: %s: %s", config.Name, ready.Reason, ready.Message), Why: "its image is not ready yet", Run: describe})
+		case ready.Status != "True":
 			all = append(all, Finding{State: Mend, What: fmt.Sprintf("MachineOSConfig %q: %s: %s", config.Name, ready.Reason, ready.Message), Why: "the pool gets no new image", Run: describe})
 		}
 	}

@@ -23,7 +23,10 @@ func healthy() *Facts {
 	f := &Facts{
 		Namespace: "layerwright", Level: "privileged", HasNamespace: true, Version: "v1.36.3", ServerTime: noon, LocalTime: noon,
 		Denied: map[string]bool{}, Rights: map[Right]bool{}, Definitions: map[string]apiextensionsv1.CustomResourceDefinition{}, Denying: map[string]bool{},
-		Controller: &appsv1.Deployment{Status: appsv1.DeploymentStatus{AvailableReplicas: 1}},
+		Controller: &appsv1.Deployment{
+			Spec:   appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--enforce-signatures"}}}}}},
+			Status: appsv1.DeploymentStatus{AvailableReplicas: 1},
+		},
 		Agent:      &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, NumberReady: 2}},
 		DaemonSets: []string{"cilium"}, Heartbeats: map[string]coordinationv1.Lease{}, Secrets: map[string]bool{"push": true},
 		Configs: []mcfgv1.MachineOSConfig{{
@@ -67,6 +70,12 @@ func TestOf(t *testing.T) {
 			f.Definitions[kindNames[2]] = definition
 		}
 	}
+	before := func(change func(*Facts)) func(*Facts) {
+		return func(f *Facts) {
+			bare(f)
+			change(f)
+		}
+	}
 	tests := map[string]struct {
 		change func(*Facts)
 		check  string
@@ -89,20 +98,34 @@ func TestOf(t *testing.T) {
 			f.Rights[Right{"create", "apps", "daemonsets"}], f.Rights[Right{"create", "", "namespaces"}] = false, true
 		}, "rights", Mend, "you may not: create daemonsets.apps"},
 		"no kinds yet": {bare, "kinds", OK, "none is in its way"},
-		"a kind has an owner": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"a kind has an owner": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
 			d.Labels = map[string]string{"app.kubernetes.io/managed-by": "other"}
-		}), "kinds", Mend, kindNames[2] + ": owned by other"},
-		"a kind of another operator": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		})), "kinds", Mend, kindNames[2] + ": owned by other"},
+		"a kind has an owner, and Layerwright was installed beside it": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+			d.Labels = map[string]string{"app.kubernetes.io/managed-by": "other"}
+		}), "kinds", Advice, kindNames[2] + ": owned by other"},
+		"a kind of another operator": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
 			d.Labels = map[string]string{"operators.coreos.com/other.os": ""}
-		}), "kinds", Mend, "owned by operator other.os"},
-		"a kind that was applied by hand": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		})), "kinds", Mend, "owned by operator other.os"},
+		"a kind that was applied by hand": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
 			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "terraform"}}
-		}), "kinds", Mend, "owned by field manager terraform"},
+		})), "kinds", Mend, "owned by field manager terraform"},
 		"OpenShift's kinds, in another namespace": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
 			d.Annotations = map[string]string{"include.release.openshift.io/self-managed-high-availability": "true"}
 		}), "kinds", Mend, "OpenShift owns 1"},
-		"a kind was deleted":       {func(f *Facts) { delete(f.Definitions, kindNames[0]) }, "kinds", Mend, "missing: " + kindNames[0]},
-		"the namespace is strict":  {func(f *Facts) { f.Level = "restricted" }, "namespace", Mend, "level restricted"},
+		"a kind was deleted":         {func(f *Facts) { delete(f.Definitions, kindNames[0]) }, "kinds", Mend, "missing: " + kindNames[0]},
+		"the namespace is strict":    {func(f *Facts) { f.Level = "restricted" }, "namespace", Mend, "level restricted"},
+		"the namespace says nothing": {func(f *Facts) { f.Level = "" }, "namespace", Advice, "default Pod Security level"},
+		"a policy of Tekton's does not deny": {func(f *Facts) {
+			f.Controller.Spec.Template.Spec.Containers[0].Args = []string{"--pipelines"}
+		}, "admission-policies", Mend, names.TektonAdmissionPolicies()[0]},
+		"nodes get no policy": {func(f *Facts) { f.Controller.Spec.Template.Spec.Containers = nil }, "agent", Advice, "no signature policy"},
+		"an image waits for a person": {func(f *Facts) {
+			f.Configs[0].Status.Conditions[0] = metav1.Condition{Type: mcfgv1.ConditionReady, Status: metav1.ConditionUnknown, Reason: mcfgv1.ReasonWaitingForSecret, Message: "pull"}
+		}, "images", Mend, "WaitingForSecret: pull"},
+		"an image is tried again": {func(f *Facts) {
+			f.Configs[0].Status.Conditions[0] = metav1.Condition{Type: mcfgv1.ConditionReady, Status: metav1.ConditionUnknown, Reason: mcfgv1.ReasonRetrying, Message: "no route"}
+		}, "images", Unknown, "Retrying: no route"},
 		"no namespace yet":         {bare, "namespace", OK, "installing creates it"},
 		"a policy does not deny":   {func(f *Facts) { f.Denying["layerwright-pods"] = false }, "admission-policies", Mend, "layerwright-pods"},
 		"the controller is not up": {func(f *Facts) { f.Controller.Status.AvailableReplicas = 0 }, "controller", Mend, "not available"},
@@ -158,4 +181,14 @@ func TestAHealthyClusterHasNothingToMend(t *testing.T) {
 			assert.NotEqual(t, Mend, finding.State, "%s: %+v", name, finding)
 		}
 	}
+}
+
+func TestInstallAgain(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	assert.Contains(t, f.installAgain(), "-f install.yaml")
+	f.Controller.Annotations = map[string]string{"meta.helm.sh/release-name": "lw"}
+	assert.Equal(t, "helm upgrade lw layerwright-<version>.tgz --namespace layerwright", f.installAgain())
+	f.Namespace = openshiftNamespace
+	assert.Contains(t, f.installAgain(), "-f install-openshift.yaml")
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -49,3 +50,21 @@ type Right struct{ Verb, Group, Resource string }
 
 // installed reports whether there is a controller.
 func (f *Facts) installed() bool { return f.Controller != nil }
+
+// hasFlag reports whether the controller runs with a flag.
+func (f *Facts) hasFlag(flag string) bool {
+	return f.installed() && slices.ContainsFunc(f.Controller.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Args, func(arg string) bool { return arg == flag || arg == flag+"=true" })
+	})
+}
+
+// installAgain is the command that puts right what was installed, in the way that it was.
+func (f *Facts) installAgain() string {
+	if f.Namespace == openshiftNamespace {
+		return "kubectl apply --server-side --force-conflicts -f install-openshift.yaml"
+	}
+	if f.installed() && f.Controller.Annotations["meta.helm.sh/release-name"] != "" {
+		return "helm upgrade " + f.Controller.Annotations["meta.helm.sh/release-name"] + " layerwright-<version>.tgz --namespace " + f.Namespace
+	}
+	return "kubectl apply --server-side --force-conflicts -f install.yaml"
+}

@@ -171,8 +171,8 @@ func (r *release) writeKrew(platforms []krewPlatform) error {
 		"spec": map[string]any{
 			"version":          r.Version,
 			"homepage":         images.Source,
-			"shortDescription": "Preview layered operating-system images of nodes",
-			"description":      "Says which operating-system image MachineConfigs, a stream and a Containerfile mean,\nand what a move to another stream would change.\n",
+			"shortDescription": "Make layered operating-system images of nodes",
+			"description":      "Says which operating-system image MachineConfigs, a stream and a Containerfile mean, makes it\nwithout a cluster, and says what a cluster lacks for Layerwright.\n",
 			"platforms":        platforms,
 		},
 	})

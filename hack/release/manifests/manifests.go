@@ -33,14 +33,14 @@ func Write(dir string, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	for file, overlay := range map[string]string{
-		"install.yaml":                       "overlays/kubernetes",
-		"install-openshift.yaml":             "overlays/openshift",
-		"install-openshift-machine-api.yaml": "openshift-machine-api",
+	for file, k := range map[string]kustomization{
+		"install.yaml":                       onKubernetes(),
+		"install-openshift.yaml":             {Resources: []string{"overlays/openshift"}},
+		"install-openshift-machine-api.yaml": {Resources: []string{"openshift-machine-api"}},
 	} {
-		objects, err := build(kustomization{Resources: []string{overlay}})
+		objects, err := build(k)
 		if err != nil {
-			return fmt.Errorf("building deploy/%s: %w", overlay, err)
+			return fmt.Errorf("building %s: %w", file, err)
 		}
 		content, err := encode(o.setImages(objects))
 		if err != nil {
@@ -61,6 +61,12 @@ func Write(dir string, o Options) error {
 		return fmt.Errorf("making the bundle: %w", err)
 	}
 	return nil
+}
+
+// onKubernetes is what plain Kubernetes gets. Agents take images that the host's policy covers, so
+// without signing no node would ever be updated.
+func onKubernetes() kustomization {
+	return kustomization{Namespace: "layerwright", Resources: []string{"overlays/kubernetes"}, Components: []string{"components/signing"}}
 }
 
 func (o Options) validate() error {

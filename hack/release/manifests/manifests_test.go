@@ -124,10 +124,10 @@ func TestWrite(t *testing.T) {
 	})
 	t.Run("the chart with all components gives the objects of all", func(t *testing.T) {
 		t.Parallel()
-		k, values := kustomization{Namespace: "layerwright", Resources: []string{"overlays/kubernetes"}}, map[string]any{}
+		k, values := onKubernetes(), map[string]any{}
 		for _, component := range components {
 			values[component.value] = map[string]any{"enabled": true}
-			if component.value != "agent" { // the overlay has it
+			if component.value != "agent" && component.value != "signing" { // it has them
 				k.Components = append(k.Components, component.folder)
 			}
 		}
