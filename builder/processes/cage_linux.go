@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 )
 
@@ -38,10 +37,13 @@ type cage struct {
 // be allowed to read where it is.
 func newCage(dir, program string) (cage, error) {
 	c := cage{program: program, isRoot: os.Geteuid() == 0}
+	if _, err := exec.LookPath("unshare"); err != nil {
+		return c, fmt.Errorf("to build, install the program unshare (util-linux 2.38): %w", err)
+	}
 	if !c.isRoot {
-		for _, needed := range []string{"unshare", "newuidmap", "newgidmap"} {
+		for _, needed := range []string{"newuidmap", "newgidmap"} {
 			if _, err := exec.LookPath(needed); err != nil {
-				return c, fmt.Errorf("to build, be root, or install the programs unshare (util-linux 2.38) and newuidmap (package uidmap or shadow-utils): %w", err)
+				return c, fmt.Errorf("to build, be root, or install the program newuidmap (package uidmap or shadow-utils): %w", err)
 			}
 		}
 		return c, nil
@@ -80,17 +82,21 @@ func (c cage) own(path string) error {
 
 // command is the program in the namespace.
 func (c cage) command(ctx context.Context, args ...string) *exec.Cmd {
+	// The steps see no process but their own, which have passwords in their environment, and what
+	// they leave behind ends with them.
+	own := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", c.program}
 	if !c.isRoot {
-		// Root of the namespace is the user, whose processes have passwords in their environment:
-		// it sees none of them.
-		own := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", c.program}
-		return exec.CommandContext(ctx, "unshare", slices.Concat(asRoot(), own, args)...) //nolint:gosec // no shell reads it
+		own = append(asRoot(), own...)
 	}
-	cmd := exec.CommandContext(ctx, c.program, args...) //nolint:gosec // no shell reads it
-	mapped := []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: ids}}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, UidMappings: mapped, GidMappings: mapped, GidMappingsEnableSetgroups: true,
-		Credential: &syscall.Credential{Uid: 0, Gid: 0},
+	cmd := exec.CommandContext(ctx, "unshare", append(own, args...)...) //nolint:gosec // no shell reads it
+	// In a session of its own it has no terminal that a RUN line could read or type into.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // unshare itself hears no signal
+	if c.isRoot {
+		mapped := []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: ids}}
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings, cmd.SysProcAttr.GidMappingsEnableSetgroups = mapped, mapped, true
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 	}
 	return cmd
 }

@@ -14,12 +14,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -149,6 +149,12 @@ func (p *pod) path(name ...string) string { return filepath.Join(append([]string
 
 // furnish writes the files that a pod would have mounted.
 func (p *pod) furnish(spec *backend.Spec, a *backend.ArchitectureSpec) (err error) {
+	for file := range a.Context {
+		// No API server has seen these ConfigMaps: a key with ".." would name a file of the user's.
+		if problems := validation.IsConfigMapKey(file); len(problems) > 0 {
+			return fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, fmt.Errorf("key %q of the Containerfile's ConfigMap: %s", file, strings.Join(problems, "; ")))
+		}
+	}
 	if p.cage, err = newCage(p.dir, p.Program); err != nil {
 		return err
 	}
@@ -213,7 +219,7 @@ func (p *pod) run(ctx context.Context, step backend.Step, a *backend.Architectur
 		"--credentials", p.path(credentials), "--base-credentials", p.path(credentials),
 	)
 	cmd.Env = append(p.proxies(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME="+p.dir, "TMPDIR="+p.dir, backend.IsolationVariable+"="+string(backend.IsolationUserNamespace))
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, grace
+	cmd.WaitDelay = grace
 	reader, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = writer, writer
 	shown := make(chan struct{})
@@ -221,6 +227,8 @@ func (p *pod) run(ctx context.Context, step backend.Step, a *backend.Architectur
 		defer close(shown)
 		p.show(reader)
 	}()
+	runtime.LockOSThread() // what a process dies with is the thread that began it
+	defer runtime.UnlockOSThread()
 	failed := cmd.Run()
 	_ = writer.Close() // never fails
 	<-shown
@@ -234,9 +242,13 @@ func (p *pod) run(ctx context.Context, step backend.Step, a *backend.Architectur
 	return nil, p.cage.explain(cmp.Or(failed, errors.New("it has left no report")))
 }
 
+// longestLine is how much of a line without an end is waited for.
+const longestLine = 4 << 20
+
 // show shows what a step writes for people.
 func (p *pod) show(from io.Reader) {
 	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, longestLine)
 	for lines.Scan() {
 		if !strings.HasPrefix(lines.Text(), strings.TrimSpace(backend.ProgressPrefix)) {
 			_, _ = fmt.Fprintln(p.Out, lines.Text())

@@ -48,3 +48,13 @@ func TestNothingIsLeftOfABuildThatCannotBegin(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
+
+func TestKeysOfConfigMapsNameNoOtherFiles(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	known, is := mcfgv1.ArchitectureFromOCI(runtime.GOARCH)
+	require.True(t, is)
+	b := processes.New(processes.Options{Program: "/nowhere/layerwright-builder", Keychain: authn.DefaultKeychain, Out: io.Discard, Clock: clock.RealClock{}})
+	_, err := b.Build(t.Context(), &backend.Spec{Architectures: []backend.ArchitectureSpec{{Architecture: known, Context: map[string][]byte{"../../.bashrc": []byte("evil")}}}})
+	require.ErrorContains(t, err, `key "../../.bashrc" of the Containerfile's ConfigMap`)
+	assert.Equal(t, mcfgv1.ReasonInvalidContainerfile, fault.Reason(err))
+}

@@ -56,7 +56,7 @@ or in a pipeline. The same inputs give the same keys and the same digest. Config
 alone, and takes about a second. The base image is read once, for an index of what it has.
 
 A Containerfile, extensions and another kernel are built by layerwright-builder, on Linux, by root or by a user who has subordinate
-ids; RUN lines run in a user namespace, and see no credentials.
+ids; RUN lines run in a user namespace, and see no credentials but those of a proxy.
 
 The image gets the tag <pool>-<build key>, by which a cluster finds it, and the tag of --push; the pool's name where --push has
 none. An image that the registry has already is not made again. With --push oci:FOLDER it is written to a folder (OCI image layout).

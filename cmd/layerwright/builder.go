@@ -235,16 +235,6 @@ func (b *byPatience) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.patient.RoundTrip(r)
 }
 
-// fileTransport is what remote files of MachineConfigs come through.
-func fileTransport() http.RoundTripper {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
-	if own, isOwn := http.DefaultTransport.(*http.Transport); isOwn {
-		transport = own.Clone()
-	}
-	transport.DialContext = wire.DialContext
-	return transport
-}
-
 func (o *controllerOptions) registryClient(keychain authn.Keychain, transport http.RoundTripper) *registry.Client {
 	return registry.New(registry.Options{
 		Keychain: keychain, Transport: transport, Limits: o.limits, PlainHTTP: o.plainHTTPRegistries,

@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/manifests"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 )
@@ -223,7 +224,7 @@ func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Op
 		Extensions:    o.extensions,
 		Version:       version.Current().Version,
 		Indexer:       baseimage.New(baseimage.Options{CacheDir: cacheDir, Progress: printProgress(stderr)}),
-		Fetcher:       remote.New(remote.Options{}),
+		Fetcher:       remote.New(remote.Options{Transport: fileTransport()}),
 		Registry:      []ggcr.Option{ggcr.WithAuthFromKeychain(authn.DefaultKeychain), ggcr.WithTransport(transport)},
 	}, nil
 }
@@ -241,8 +242,10 @@ func (o *renderOptions) readContainerfile() (*containerfiles.Source, error) {
 
 // trusting trusts the certificates of a file, that of --registry-ca, beside those of the system.
 func trusting(registryCA string) (http.RoundTripper, error) {
+	transport := ggcr.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
+	transport.DialContext = wire.DialContext
 	if registryCA == "" {
-		return ggcr.DefaultTransport, nil
+		return transport, nil
 	}
 	certificates, err := os.ReadFile(registryCA) //nolint:gosec // the user names the file
 	if err != nil {
@@ -255,9 +258,18 @@ func trusting(registryCA string) (http.RoundTripper, error) {
 	if !pool.AppendCertsFromPEM(certificates) {
 		return nil, fmt.Errorf("reading the registry's certificates: %q has no certificate in PEM", registryCA)
 	}
-	transport := ggcr.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return transport, nil
+}
+
+// fileTransport is what remote files of MachineConfigs come through.
+func fileTransport() http.RoundTripper {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	if own, isOwn := http.DefaultTransport.(*http.Transport); isOwn {
+		transport = own.Clone()
+	}
+	transport.DialContext = wire.DialContext
+	return transport
 }
 
 // printProgress says on w which layers of a base image are being read: the first time takes a

@@ -185,6 +185,22 @@ func (r *release) writeReleased(ctx context.Context) error {
 	if err := manifests.Write(filepath.Join(dir, "manifests"), manifests.Options{Version: r.Version, Images: pinned}); err != nil {
 		return err
 	}
+	// People who want manifests alone find them beside the archives.
+	for _, pattern := range []string{"*.yaml", "*.tgz"} {
+		files, err := filepath.Glob(filepath.Join(dir, "manifests", pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file) //nolint:gosec // the folder is the caller's
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(r.dist, filepath.Base(file)), content, 0o644); err != nil { //nolint:gosec // anyone may read a release
+				return err
+			}
+		}
+	}
 	return r.sum(ctx, dir)
 }
 

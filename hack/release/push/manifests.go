@@ -19,7 +19,7 @@ import (
 const InstallFile = "install.yaml"
 
 // Manifests copies the manifests of a release to another folder, with the pinned names of images by
-// those of their layouts. The folder is replaced as a whole.
+// those of their layouts. What else is in that folder stays.
 func Manifests(from, to string, pushed map[string]string) error {
 	var names []string
 	for layout, pinned := range pushed {
@@ -27,11 +27,7 @@ func Manifests(from, to string, pushed map[string]string) error {
 		names = append(names, images.Registry+layout+"@"+digest, pinned)
 	}
 	replacer := strings.NewReplacer(names...)
-	temporary := filepath.Clean(to) + ".new"
-	if err := os.RemoveAll(temporary); err != nil { // what an interruption left
-		return err
-	}
-	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -39,7 +35,7 @@ func Manifests(from, to string, pushed map[string]string) error {
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(temporary, below)
+		target := filepath.Join(to, below)
 		if entry.IsDir() {
 			return os.MkdirAll(target, 0o755) //nolint:gosec // as the folder that it is a copy of
 		}
@@ -55,12 +51,11 @@ func Manifests(from, to string, pushed map[string]string) error {
 		if err != nil {
 			return fmt.Errorf("rewriting %q: %w", below, err)
 		}
-		return os.WriteFile(target, content, 0o644) //nolint:gosec // anyone may read manifests
+		if err := os.WriteFile(target+".new", content, 0o644); err != nil { //nolint:gosec // anyone may read manifests
+			return err
+		}
+		return os.Rename(target+".new", target)
 	})
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(to), os.Rename(temporary, to))
 }
 
 // maxChart is how many bytes a file of a chart may have.

@@ -143,6 +143,10 @@ func (f *Folder) loadOne(ctx context.Context, d v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
+	// An index that lists itself has another digest.
+	if digest, _, err := v1.SHA256(bytes.NewReader(text)); err != nil || digest != d.Digest {
+		return errors.Join(fmt.Errorf("%s is damaged: its content has another digest", d.Digest), err)
+	}
 	if d.MediaType.IsIndex() {
 		list, err := v1.ParseIndexManifest(bytes.NewReader(text))
 		if err != nil {

@@ -1,9 +1,11 @@
 package folder_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,4 +110,21 @@ func TestFoldersThatAreNone(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(broken, "blobs")))
 	_, err = folder.Open(t.Context(), broken, repository)
 	require.ErrorContains(t, err, `reading the images of the folder "`+broken+`"`)
+}
+
+// TestAnIndexThatListsItself has a folder whose content is not what its digest says.
+func TestAnIndexThatListsItself(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "image")
+	made, err := layout.Write(path, empty.Index)
+	require.NoError(t, err)
+	self := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("a", 64)}
+	listed := v1.Descriptor{MediaType: types.OCIImageIndex, Digest: self, Size: 1}
+	text, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{listed}})
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(path, "blobs", "sha256"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(path, "blobs", "sha256", self.Hex), text, 0o600))
+	require.NoError(t, made.AppendDescriptor(listed))
+	_, err = folder.Open(t.Context(), path, repository)
+	require.ErrorContains(t, err, "is damaged: its content has another digest")
 }

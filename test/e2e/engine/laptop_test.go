@@ -56,7 +56,7 @@ func (l *laptop) build(t *testing.T, text string) (image built, output string, e
 	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(program), "layerwright"),
 		"build", "-f", at("motd.yaml"), "--containerfile", at("Containerfile"), "--cache-dir", at("cache"),
 		"--base", l.hub.host+"/os/base:latest", "--push", l.hub.host+"/os/worker", "-o", "json")
-	cmd.Env = []string{"PATH=/nowhere", "TMPDIR=" + l.temporary(t), "DOCKER_CONFIG=" + at("docker"), "COSIGN_PASSWORD=hunter2-of-the-key"}
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "TMPDIR=" + l.temporary(t), "DOCKER_CONFIG=" + at("docker"), "COSIGN_PASSWORD=hunter2-of-the-key"}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err = cmd.Run(); err == nil {
@@ -83,7 +83,7 @@ func (l *laptop) temporary(t *testing.T) string {
 func TestALaptopBuildsAContainerfile(t *testing.T) {
 	t.Parallel()
 	l := newLaptop(t, "FROM os-base-image\nRUN echo built > /etc/built && cat /proc/self/uid_map > /etc/ids && chown 5:7 /etc/built\n"+
-		"RUN cat /proc/*/environ > /etc/environments 2> /dev/null; grep -q PATH= /etc/environments\n")
+		"RUN cat /proc/1/cmdline > /etc/first && cat /proc/*/environ > /etc/environments 2> /dev/null; grep -q PATH= /etc/environments\n")
 	first, output, err := l.build(t, "hello")
 	require.NoError(t, err, output)
 	assert.Equal(t, "Build", first.Action)
@@ -91,6 +91,7 @@ func TestALaptopBuildsAContainerfile(t *testing.T) {
 	assert.Equal(t, "built\n", content["etc/built"])
 	assert.Equal(t, "hello", content["etc/motd"])
 	assert.NotRegexp(t, `^\s*0\s+0\s`, content["etc/ids"], "root of the build is not root of the machine")
+	assert.Contains(t, content["etc/first"], "layerwright-builder", "no process of the machine's is there to be seen or killed")
 	assert.NotContains(t, output+content["etc/environments"], "hunter2", "neither theirs nor that of another process")
 
 	again, output, err := l.build(t, "hello")
