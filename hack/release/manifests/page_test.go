@@ -47,7 +47,11 @@ func TestInstallPageRuns(t *testing.T) {
 			if !isCommand || strings.Contains(command, "rollout status") || strings.Contains(command, "olm") {
 				continue
 			}
-			kubectl := exec.CommandContext(t.Context(), clustertest.Program(t, "kubectl"), append([]string{"--kubeconfig", clustertest.Kubeconfig(t)}, strings.Fields(command)...)...)
+			arguments := strings.Fields(command)
+			for i := range arguments {
+				arguments[i] = strings.Trim(arguments[i], "'") // a shell's; no argument of the page has a space
+			}
+			kubectl := exec.CommandContext(t.Context(), clustertest.Program(t, "kubectl"), append([]string{"--kubeconfig", clustertest.Kubeconfig(t)}, arguments...)...)
 			kubectl.Dir = dir
 			output, err := kubectl.CombinedOutput()
 			require.NoError(t, err, "kubectl %s: %s", command, output)
