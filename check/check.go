@@ -144,6 +144,9 @@ func isReady(node *corev1.Node) bool {
 }
 
 func rights(f *Facts) []Finding {
+	if f.Denied["deployments"] {
+		return notRead("deployments.apps")
+	}
 	if f.installed() {
 		return ok("Layerwright is installed")
 	}
@@ -285,6 +288,8 @@ func admissionPolicies(f *Facts) []Finding {
 	switch {
 	case f.Denied["validatingadmissionpolicies"]:
 		return notRead("validatingadmissionpolicies.admissionregistration.k8s.io")
+	case f.Denied["deployments"]:
+		return notRead("deployments.apps")
 	case !f.installed():
 		return ok("installing brings them")
 	}
@@ -318,6 +323,12 @@ func controller(f *Facts) []Finding {
 			Run: "kubectl -n " + f.Namespace + " describe pods -l app.kubernetes.io/component=controller",
 		}}
 	}
+	if f.Controller.Status.UnavailableReplicas > 0 {
+		return []Finding{{
+			State: Mend, What: "a pod of the controller is not available", Why: "a new version does not start, and the old one works on",
+			Run: "kubectl -n " + f.Namespace + " describe pods -l app.kubernetes.io/component=controller",
+		}}
+	}
 	return ok("the controller is available")
 }
 
@@ -331,6 +342,8 @@ func agent(f *Facts) []Finding {
 		return notRead("nodes")
 	case f.Namespace == openshiftNamespace:
 		return ok("on OpenShift the machine-config-daemon is the agent")
+	case f.Agent == nil && f.installed():
+		return []Finding{{State: Advice, What: "there is no node agent", Why: "no node is updated", Run: f.installAgain()}}
 	case f.Agent == nil:
 		systems := map[string]bool{}
 		for _, node := range f.Nodes {
@@ -342,6 +355,11 @@ func agent(f *Facts) []Finding {
 		}}
 	}
 	var all []Finding
+	if f.Agent.Status.DesiredNumberScheduled == 0 {
+		all = append(all, Finding{
+			State: Mend, What: "the agents' DaemonSet selects no node", Why: "no node is updated", Run: "kubectl -n " + f.Namespace + " describe daemonset layerwright-agent",
+		})
+	}
 	if status := f.Agent.Status; status.NumberReady < status.DesiredNumberScheduled {
 		all = append(all, Finding{
 			State: Mend, What: fmt.Sprintf("%d of %d agents are ready", status.NumberReady, status.DesiredNumberScheduled), Why: "a node without an agent is not updated",
@@ -357,7 +375,7 @@ func agent(f *Facts) []Finding {
 			})
 		}
 	}
-	if !f.hasFlag("--enforce-signatures") {
+	if f.installed() && !f.hasFlag("--enforce-signatures") {
 		all = append(all, Finding{
 			State: Advice, What: "the controller gives nodes no signature policy",
 			Why: "agents take an image of a MachineOSConfig only where the host's own /etc/containers/policy.json covers it", Run: f.installAgain() + "   # with signing: docs/signing.md",
@@ -446,7 +464,7 @@ func tektonIn(exists bool, release string) string {
 
 // isWaitingForYou reports whether a reason waits for something that a person makes.
 func isWaitingForYou(reason string) bool {
-	return slices.Contains([]string{mcfgv1.ReasonWaitingForSecret, mcfgv1.ReasonWaitingForConfigMap, mcfgv1.ReasonWaitingForPool}, reason)
+	return slices.Contains([]string{mcfgv1.ReasonWaitingForSecret, mcfgv1.ReasonWaitingForConfigMap, mcfgv1.ReasonWaitingForPool, mcfgv1.ReasonWaitingForRemoteFile}, reason)
 }
 
 // images looks at what the controller says of MachineOSConfigs, which has tried their registries.

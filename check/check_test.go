@@ -126,11 +126,15 @@ func TestOf(t *testing.T) {
 		"an image is tried again": {func(f *Facts) {
 			f.Configs[0].Status.Conditions[0] = metav1.Condition{Type: mcfgv1.ConditionReady, Status: metav1.ConditionUnknown, Reason: mcfgv1.ReasonRetrying, Message: "no route"}
 		}, "images", Unknown, "Retrying: no route"},
-		"no namespace yet":         {bare, "namespace", OK, "installing creates it"},
-		"a policy does not deny":   {func(f *Facts) { f.Denying["layerwright-pods"] = false }, "admission-policies", Mend, "layerwright-pods"},
-		"the controller is not up": {func(f *Facts) { f.Controller.Status.AvailableReplicas = 0 }, "controller", Mend, "not available"},
-		"hosts before any agent":   {bare, "agent", Unknown, "Fedora CoreOS 44"},
-		"an agent is not ready":    {func(f *Facts) { f.Agent.Status.NumberReady = 1 }, "agent", Mend, "1 of 2 agents"},
+		"no namespace yet":                {bare, "namespace", OK, "installing creates it"},
+		"a policy does not deny":          {func(f *Facts) { f.Denying["layerwright-pods"] = false }, "admission-policies", Mend, "layerwright-pods"},
+		"the controller is not up":        {func(f *Facts) { f.Controller.Status.AvailableReplicas = 0 }, "controller", Mend, "not available"},
+		"hosts before any agent":          {bare, "agent", Unknown, "Fedora CoreOS 44"},
+		"there are no agents":             {func(f *Facts) { f.Agent = nil }, "agent", Advice, "no node agent"},
+		"agents run nowhere":              {func(f *Facts) { f.Agent.Status = appsv1.DaemonSetStatus{} }, "agent", Mend, "selects no node"},
+		"a new controller does not start": {func(f *Facts) { f.Controller.Status.UnavailableReplicas = 1 }, "controller", Mend, "a pod of the controller"},
+		"deployments may not be read":     {func(f *Facts) { f.Controller, f.Denied["deployments"] = nil, true }, "rights", Unknown, "you may not list deployments"},
+		"an agent is not ready":           {func(f *Facts) { f.Agent.Status.NumberReady = 1 }, "agent", Mend, "1 of 2 agents"},
 		"an agent reports its host": {func(f *Facts) {
 			f.Nodes[0].Annotations[mcfgv1.AnnotationState] = mcfgv1.NodeStateDegraded
 			f.Nodes[0].Annotations[mcfgv1.AnnotationReason] = "the host has neither bootc nor rpm-ostree"

@@ -66,5 +66,5 @@ func (f *Facts) installAgain() string {
 	if f.installed() && f.Controller.Annotations["meta.helm.sh/release-name"] != "" {
 		return "helm upgrade " + f.Controller.Annotations["meta.helm.sh/release-name"] + " layerwright-<version>.tgz --namespace " + f.Namespace
 	}
-	return "kubectl apply --server-side --force-conflicts -f install.yaml"
+	return "kubectl apply --server-side --force-conflicts -f install.yaml   # or -k . with components: docs/install.md"
 }
