@@ -65,7 +65,8 @@ func TestRelease(t *testing.T) {
 		files[i] = filepath.Base(files[i])
 	}
 	assert.Equal(t, []string{
-		"SHA256SUMS", "krew.yaml", "layerwright-v0.1.0-bundle.tar",
+		"SHA256SUMS", "install-olm-first.yaml", "install-openshift-machine-api.yaml", "install-openshift.yaml", "install.yaml",
+		"krew.yaml", "layerwright-0.1.0.tgz", "layerwright-v0.1.0-bundle.tar",
 		"layerwright-v0.1.0-darwin-amd64.tar.gz", "layerwright-v0.1.0-darwin-amd64.tar.gz.spdx.json",
 		"layerwright-v0.1.0-darwin-arm64.tar.gz", "layerwright-v0.1.0-darwin-arm64.tar.gz.spdx.json",
 		"layerwright-v0.1.0-linux-amd64.tar.gz", "layerwright-v0.1.0-linux-amd64.tar.gz.spdx.json",

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,11 +103,14 @@ func TestLoadGoesOnAfterAKill(t *testing.T) {
 	uploads := whole.Uploads()
 
 	there := releasetest.NewRegistry()
-	var program *exec.Cmd
+	var mu sync.Mutex // of what the registry's requests look at
+	var process *os.Process
 	killed := 0
 	there.Before = func(n int) {
-		if program != nil && n == 5+3*killed { // each run gets a little further
-			_ = program.Process.Kill()
+		mu.Lock()
+		defer mu.Unlock()
+		if n == 5+3*killed { // each run gets a little further
+			_ = process.Kill()
 		}
 	}
 	server = httptest.NewServer(there)
@@ -114,21 +118,29 @@ func TestLoadGoesOnAfterAKill(t *testing.T) {
 	to := strings.TrimPrefix(server.URL, "http://") + "/lw"
 	total := 0
 	for {
-		program = exec.CommandContext(t.Context(), self, "--from", bundle, "--to", to)
+		program := exec.CommandContext(t.Context(), self, "--from", bundle, "--to", to)
 		program.Env = append(os.Environ(), asProgram+"=1")
-		out, err := program.CombinedOutput()
+		var out bytes.Buffer
+		program.Stdout, program.Stderr = &out, &out
+		mu.Lock()
+		require.NoError(t, program.Start())
+		process = program.Process
+		mu.Unlock()
+		err := program.Wait()
 		total += there.Uploads()
 		if err == nil {
 			break
 		}
-		require.Equal(t, "signal: killed", err.Error(), string(out))
+		require.Equal(t, "signal: killed", err.Error(), out.String())
 		_, err = os.Stat(filepath.Join(bundle, manifests, "install.yaml"))
 		if killed == 0 {
 			require.NoError(t, os.RemoveAll(filepath.Join(bundle, manifests))) // of the whole run above
 		} else {
 			require.ErrorIs(t, err, os.ErrNotExist, "manifests come when all images are there")
 		}
+		mu.Lock()
 		killed++
+		mu.Unlock()
 		there.Reset()
 	}
 	assert.Greater(t, killed, 3)
