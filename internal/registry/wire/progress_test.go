@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"testing"
@@ -70,8 +71,13 @@ func (p pace) download(t *testing.T) error {
 func (p pace) upload(t *testing.T) error {
 	t.Helper()
 	server := &wire.Progress{Clock: clock.RealClock{}, Next: tripper(func(r *http.Request) (*http.Response, error) {
-		p.move(func(some []byte) (int, error) { return io.ReadFull(r.Body, some) }, r.Context().Done())
-		if err := r.Context().Err(); err != nil {
+		var failed error
+		p.move(func(some []byte) (n int, err error) {
+			n, err = io.ReadFull(r.Body, some)
+			failed = err
+			return n, err
+		}, r.Context().Done())
+		if err := cmp.Or(failed, r.Context().Err()); err != nil { // as net/http does
 			return nil, err
 		}
 		return &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody, Request: r}, nil
