@@ -57,7 +57,6 @@ func (r *run) newSystem() (*system, error) {
 		BigFilesTemporaryDir:              r.Paths.Temporary(),
 		SystemRegistriesConfPath:          r.Paths.Registries,
 		SystemRegistriesConfDirPath:       folders.Nowhere,
-		RegistriesDirPath:                 folders.Nowhere,
 		UserShortNameAliasConfPath:        filepath.Join(r.Paths.Temporary(), "short-names.conf"),
 		DockerPerHostCertDirPath:          folders.Nowhere,
 		DockerRegistryUserAgent:           "layerwright-builder/" + version.Current().Version,
@@ -78,6 +77,9 @@ func (r *run) newSystem() (*system, error) {
 	}
 	var err error
 	if s.BaseTLSConfig, err = trust(r.Paths.Trust); err != nil {
+		return nil, err
+	}
+	if err := s.findSignatures(r.Paths.Temporary(), false); err != nil {
 		return nil, err
 	}
 	s.policy, err = signature.NewPolicyFromBytes([]byte(acceptAnything))
@@ -110,9 +112,22 @@ func (s *system) hold(name string, content []byte) (path string, err error) {
 	return u.path(), nil
 }
 
-// usePolicy takes the pool's policy instead of the one that accepts anything. What it asks for in
-// signatures is looked for beside the images, as sigstore's attachments: there is no other place
-// that a build pod knows of.
+// findSignatures says where signatures are looked for: nowhere, or beside the images, as sigstore's
+// attachments. By default it is a folder of the machine's, which a build may not even look into.
+func (s *system) findSignatures(temporary string, attached bool) error {
+	s.RegistriesDirPath = filepath.Join(temporary, "registries.d")
+	if err := os.MkdirAll(s.RegistriesDirPath, 0o700); err != nil {
+		return fmt.Errorf("making a folder for settings of signatures: %w", err)
+	}
+	settings := fmt.Sprintf("default-docker:\n  lookaside: file://%s\n  use-sigstore-attachments: %t\n", folders.Nowhere, attached)
+	if err := os.WriteFile(filepath.Join(s.RegistriesDirPath, "signatures.yaml"), []byte(settings), 0o600); err != nil {
+		return fmt.Errorf("writing settings of signatures: %w", err)
+	}
+	return nil
+}
+
+// usePolicy takes the pool's policy instead of the one that accepts anything. There is no place but
+// beside the images that a build pod finds signatures in.
 func (s *system) usePolicy(file, temporary string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,15 +139,7 @@ func (s *system) usePolicy(file, temporary string) error {
 	if s.policy, err = signature.NewPolicyFromBytes(text); err != nil {
 		return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading policy.json of the pool: %w", err))
 	}
-	s.RegistriesDirPath = filepath.Join(temporary, "registries.d")
-	if err := os.MkdirAll(s.RegistriesDirPath, 0o700); err != nil {
-		return fmt.Errorf("making a folder for settings of signatures: %w", err)
-	}
-	const attachments = "default-docker:\n  use-sigstore-attachments: true\n"
-	if err := os.WriteFile(filepath.Join(s.RegistriesDirPath, "attachments.yaml"), []byte(attachments), 0o600); err != nil {
-		return fmt.Errorf("writing settings of signatures: %w", err)
-	}
-	return nil
+	return s.findSignatures(temporary, true)
 }
 
 // logIn makes the credentials in a folder those for these images, and for the mirrors that

@@ -32,6 +32,8 @@ type built struct{ Image, Action string }
 
 func newLaptop(t *testing.T, containerfile string) *laptop {
 	t.Helper()
+	// Machines with podman have this folder, which no one but root may look into.
+	require.NoError(t, os.MkdirAll("/var/lib/containers", 0o700))
 	l := &laptop{dir: t.TempDir(), hub: newHub(t)}
 	login, err := pusher.DockerConfig(l.hub.host)
 	require.NoError(t, err)
