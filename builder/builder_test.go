@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -261,11 +262,11 @@ func TestImagesAreCheckedOnDemand(t *testing.T) {
 	}
 
 	ask()
-	w.Registry.Answering(worldtest.Failing(http.MethodHead, http.StatusBadGateway))
+	w.Registry.Answer(worldtest.Failing(http.MethodHead, http.StatusBadGateway))
 	_ = w.Round(b)
 	assert.Contains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "a registry that does not answer is asked again")
 
-	w.Registry.Answering(nil)
+	w.Registry.Answer(nil)
 	w.Settle(b)
 	assert.NotContains(t, w.OSConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
 	assert.NotEqual(t, first, w.OSConfig("worker").Status.CurrentImagePullSpec)
@@ -306,7 +307,7 @@ func TestNamesAreNoInputs(t *testing.T) {
 			b := w.Builder()
 			w.Settle(b)
 			before := w.OSConfig("worker").Status
-			w.Registry.Requests()
+			w.Registry.Forget()
 			change(w)
 			w.Settle(b)
 			after := w.OSConfig("worker").Status
@@ -314,7 +315,7 @@ func TestNamesAreNoInputs(t *testing.T) {
 			require.Len(t, w.Builds(), 1)
 			assert.Equal(t, w.Pool("worker").Spec.Configuration.Name, w.Builds()[0].Labels[mcfgv1.LabelRenderedMachineConfig], "the pool's present one leads to it")
 			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
-			for _, r := range w.Registry.Requests() {
+			for _, r := range w.Registry.Forget() {
 				assert.False(t, strings.HasPrefix(r, "PUT"), r)
 			}
 		})
@@ -328,10 +329,10 @@ func TestSecondImageReadsNoLayerAgain(t *testing.T) {
 	w.Settle(b)
 	image := w.Registry.Parse(t, string(w.OSConfig("worker").Status.CurrentImagePullSpec))
 	before := worldtest.Must(worldtest.Must(ggcr.Image(image)).Manifest())
-	w.Registry.Requests()
+	w.Registry.Forget()
 	w.Rerender("worker", "2", "/etc/motd", "two")
 	w.Settle(b)
-	asked := strings.Join(w.Registry.Requests(), "\n")
+	asked := strings.Join(w.Registry.Forget(), "\n")
 	require.Contains(t, asked, "POST /v2/host/os/blobs/uploads/", "there is a further image")
 	for _, layer := range before.Layers {
 		assert.NotContains(t, asked, "HEAD /v2/host/os/blobs/"+layer.Digest.String())
@@ -349,7 +350,7 @@ func TestAnImageThatIsThereIsReused(t *testing.T) {
 	worldtest.Edit(w, &mcfgv1.MachineOSBuild{}, build.Name, func(b *mcfgv1.MachineOSBuild) { b.Finalizers = nil })
 	w.Remove(&build)
 	w.Rerender("worker", "renamed", "/etc/motd", "one")
-	w.Registry.Requests()
+	w.Registry.Forget()
 	w.Settle(w.Builder())
 	again := w.Builds()[0]
 	assert.Equal(t, build.Name, again.Name)
@@ -357,7 +358,7 @@ func TestAnImageThatIsThereIsReused(t *testing.T) {
 	assert.Equal(t, image, again.Status.DigestedImagePushSpec)
 	assert.True(t, again.Status.BuildEnd.After(again.Status.BuildStart.Time))
 	assert.Equal(t, image, w.OSConfig("worker").Status.CurrentImagePullSpec)
-	for _, r := range w.Registry.Requests() {
+	for _, r := range w.Registry.Forget() {
 		assert.False(t, strings.HasPrefix(r, "POST") && !strings.HasSuffix(r, "uploads/"), r)
 	}
 }
@@ -455,7 +456,7 @@ func TestARegistryThatHangsIsSeen(t *testing.T) {
 	w.Settle(b)
 	require.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 	released := make(chan struct{})
-	w.Registry.Answering(func(http.ResponseWriter, *http.Request) bool {
+	w.Registry.Answer(func(http.ResponseWriter, *http.Request) bool {
 		<-released
 		return false
 	})
@@ -569,14 +570,14 @@ func TestANewerBuildTakesOver(t *testing.T) {
 	t.Parallel()
 	w := worldtest.Layered(t, "worker")
 	b := w.Builder()
-	w.Registry.Answering(worldtest.Failing(http.MethodPut, http.StatusServiceUnavailable))
+	w.Registry.Answer(worldtest.Failing(http.MethodPut, http.StatusServiceUnavailable))
 	for range 3 {
 		_ = w.Round(b)
 	}
 	old := w.Builds()[0]
 	assert.Equal(t, "Building", w.States()[old.Name])
 	assert.Contains(t, worldtest.Text(old.Status.Conditions, status.Reconciling), "True Retrying")
-	w.Registry.Answering(nil)
+	w.Registry.Answer(nil)
 	w.Rerender("worker", "2", "/etc/motd", "two")
 	w.Settle(b)
 	states := w.States()
@@ -757,7 +758,7 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 			b := w.Builder()
 			w.Settle(b)
 			w.Told()
-			w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/manifests/") {
 					return false
 				}
@@ -800,7 +801,7 @@ func TestABuildSaysThatItIsBeingRemoved(t *testing.T) {
 	w.Settle(b)
 	image := string(w.OSConfig("worker").Status.CurrentImagePullSpec)
 	released := make(chan struct{})
-	w.Registry.Answering(func(http.ResponseWriter, *http.Request) bool {
+	w.Registry.Answer(func(http.ResponseWriter, *http.Request) bool {
 		<-released
 		return false
 	})
@@ -833,7 +834,7 @@ func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
 func TestStatusOfFaults(t *testing.T) {
 	t.Parallel()
 	denyPushes := func(w *worldtest.World) {
-		w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodPost {
 				return false
 			}
@@ -873,7 +874,7 @@ func TestStatusOfFaults(t *testing.T) {
 		"a wrong repository": {
 			wrong: denyPushes, ready: "False PushDenied", companion: status.Stalled,
 			message: []string{"spec.renderedImagePushSpec: checking access to repository", "the registry denies write access (403 Forbidden)"},
-			pool:    "BuildFailed", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
+			pool:    "BuildFailed", cure: func(w *worldtest.World) { w.Registry.Answer(nil) },
 		},
 		"no base image": {
 			wrong: func(w *worldtest.World) {
@@ -904,7 +905,7 @@ func TestStatusOfFaults(t *testing.T) {
 				config, err := image.ConfigFile()
 				require.NoError(w.T, err)
 				config.Config.Labels = nil
-				require.NoError(w.T, ggcr.Write(w.Registry.Parse(w.T, w.Registry.Host+"/stream/os:plain"), worldtest.Must(worldtest.MutateConfig(image, config))))
+				require.NoError(w.T, ggcr.Write(w.Registry.Parse(w.T, w.Registry.Host+"/stream/os:plain"), worldtest.Must(mutate.ConfigFile(image, config))))
 				w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.Registry.Host + "/stream/os:plain")
 				})
@@ -914,15 +915,15 @@ func TestStatusOfFaults(t *testing.T) {
 		},
 		"an unreachable registry": {
 			wrong: func(w *worldtest.World) {
-				w.Registry.Answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+				w.Registry.Answer(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
 			},
 			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
 			message: []string{`MachineConfig "rendered-worker-1": spec.osImageURL: resolving image`, "502 Bad Gateway"},
-			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answer(nil) },
 		},
 		"a registry to push to that can't be reached": {
 			wrong: func(w *worldtest.World) {
-				w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 					if !strings.HasPrefix(r.URL.Path, "/v2/host/") {
 						return false
 					}
@@ -932,7 +933,7 @@ func TestStatusOfFaults(t *testing.T) {
 			},
 			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
 			message: []string{"spec.renderedImagePushSpec: resolving image", "502 Bad Gateway"},
-			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answering(nil) },
+			pool:    "BuildPending", cure: func(w *worldtest.World) { w.Registry.Answer(nil) },
 		},
 		"a Containerfile with a syntax error": {
 			wrong: func(w *worldtest.World) { w.Containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
@@ -1050,7 +1051,7 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	t.Parallel()
 	w := worldtest.Layered(t, "worker")
 	b := w.Builder()
-	w.Registry.Answering(worldtest.Failing(http.MethodPut, http.StatusForbidden))
+	w.Registry.Answer(worldtest.Failing(http.MethodPut, http.StatusForbidden))
 	w.Settle(b)
 	build := w.Builds()[0]
 	assert.Equal(t, "Failed", w.States()[build.Name])
@@ -1066,13 +1067,13 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 15*time.Second, result.RequeueAfter, "but nothing tells of others, so they are looked for")
 
-	w.Registry.Requests()
+	w.Registry.Forget()
 	w.Clock.SetTime(w.Clock.Now().Add(15 * time.Second))
 	_, err = w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)
-	assert.Empty(t, w.Registry.Requests(), "that asks no registry")
+	assert.Empty(t, w.Registry.Forget(), "that asks no registry")
 
-	w.Registry.Answering(nil)
+	w.Registry.Answer(nil)
 	w.Remove(w.Secret("push", ""))
 	w.Add(w.Secret("push", "better"))
 	w.Clock.SetTime(w.Clock.Now().Add(15 * time.Second))
@@ -1099,11 +1100,11 @@ func TestAWorkingImageStaysReady(t *testing.T) {
 	w := worldtest.Layered(t, "worker")
 	b := w.Builder()
 	w.Settle(b)
-	w.Registry.Answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+	w.Registry.Answer(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
 	w.Clock.SetTime(w.Clock.Now().Add(2 * wanted.Idle))
 	require.Error(t, w.Round(b))
 	assert.True(t, strings.HasPrefix(w.Says("worker", status.Ready), "True Retrying"), w.Says("worker", status.Ready))
-	w.Registry.Answering(nil)
+	w.Registry.Answer(nil)
 	w.Settle(b)
 	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 }
@@ -1113,12 +1114,12 @@ func TestIdleControllerSendsNoRequests(t *testing.T) {
 	w := worldtest.Layered(t, "worker", "infra")
 	b := w.Builder()
 	w.Settle(b)
-	w.Registry.Requests()
+	w.Registry.Forget()
 	w.Writes = nil
 	for range 5 {
 		require.NoError(t, w.Round(b))
 	}
-	assert.Empty(t, w.Registry.Requests())
+	assert.Empty(t, w.Registry.Forget())
 	assert.Empty(t, w.Writes)
 	result, err := w.ReconcileConfig(b, "worker")
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 			if tt.code == 0 { // it hangs, until the attempt has taken too long
 				b = w.Builder(func(o *worldtest.Settings) { o.Attempt = 500 * time.Millisecond })
 			}
-			w.Registry.Answering(worldtest.Failing(tt.method, tt.code))
+			w.Registry.Answer(worldtest.Failing(tt.method, tt.code))
 			for range 3 {
 				_ = w.Round(b)
 			}
@@ -55,7 +55,7 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 			assert.Contains(t, w.Says("worker", status.Reconciling), "True Retrying", "and the MachineOSConfig says so too")
 			assert.Equal(t, "Building", w.States()[build.Name])
 			assert.False(t, w.Registry.Has(t, string(build.Spec.RenderedImagePushSpec)), "no tag names half an image")
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			w.Struggle(func() *worldtest.Process { return w.Builder() })
 			assert.Equal(t, build.UID, w.Builds()[0].UID, "the same build")
 			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
@@ -248,7 +248,7 @@ func TestAControllerThatWasPaused(t *testing.T) {
 			build := w.Builds()[0]
 			var seen map[string]string
 			var reached atomic.Bool
-			w.Registry.Answering(func(_ http.ResponseWriter, r *http.Request) bool {
+			w.Registry.Answer(func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPatch && reached.CompareAndSwap(false, true) {
 					meanwhile(w, other)
 					seen = w.Registry.Tags(t, "host/os")

@@ -14,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // State is what a check found.
@@ -121,7 +122,7 @@ func clocks(f *Facts) []Finding {
 	}
 	for _, node := range f.Nodes {
 		renewed := f.Heartbeats[node.Name].Spec.RenewTime
-		if renewed == nil || !isReady(&node) { // a node that is down renews nothing
+		if renewed == nil || !nodes.Observe(&node).Ready { // a node that is down renews nothing
 			continue
 		}
 		if since := f.ServerTime.Sub(renewed.Time); since > renewal+mostSkew || since < -mostSkew {
@@ -135,12 +136,6 @@ func clocks(f *Facts) []Finding {
 		return all
 	}
 	return ok("clocks of the API server and of %d nodes agree", len(f.Nodes))
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 func rights(f *Facts) []Finding {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func attachedTo(image mcfgv1.ImageDigestFormat) string {
 // are called.
 func pushedManifests(w *worldtest.World) []string {
 	var out []string
-	for _, request := range w.Registry.Requests() {
+	for _, request := range w.Registry.Forget() {
 		if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") {
 			out = append(out, request[strings.LastIndex(request, "/")+1:])
 		}
@@ -199,7 +200,7 @@ func TestAttestingWithAFailingRegistry(t *testing.T) {
 			w := worldtest.Layered(t, "worker")
 			w.Add(worldtest.FirstKey().Secret())
 			b := w.Builder(w.Attesting(nil))
-			w.Registry.Answering(failingPuts(suffix, http.StatusBadGateway))
+			w.Registry.Answer(failingPuts(suffix, http.StatusBadGateway))
 			w.Settle(b)
 			assert.Contains(t, worldtest.Text(w.Builds()[0].Status.Conditions, status.Reconciling), "WaitingForSignature")
 			if suffix == ".att" {
@@ -209,7 +210,7 @@ func TestAttestingWithAFailingRegistry(t *testing.T) {
 				assert.Equal(t, want, attestedText(w.OnlyImage()))
 			}
 			pushedManifests(w)
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			w.Settle(b)
 			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 			pushed := pushedManifests(w)
@@ -495,7 +496,7 @@ func pushEvil(w *worldtest.World, content string) string {
 	evil := worldtest.OSImage(w.T, "evil", "amd64")
 	config := worldtest.Must(evil.ConfigFile()).DeepCopy()
 	config.Config.Labels = worldtest.Must(statementsOf(w, content).ConfigFile()).Config.Labels
-	evil = worldtest.Must(worldtest.MutateConfig(evil, config))
+	evil = worldtest.Must(mutate.ConfigFile(evil, config))
 	ref := w.Registry.Parse(w.T, content)
 	require.NoError(w.T, ggcr.Write(ref, evil))
 	return ref.Context().Digest(worldtest.Must(evil.Digest()).String()).String()

@@ -234,7 +234,7 @@ func TestResultStaysWhileTheRegistryFails(t *testing.T) {
 	t.Parallel()
 	down := func(code int) func(*worldtest.World) {
 		return func(w *worldtest.World) {
-			w.Registry.Answering(func(rw http.ResponseWriter, _ *http.Request) bool {
+			w.Registry.Answer(func(rw http.ResponseWriter, _ *http.Request) bool {
 				rw.WriteHeader(code)
 				return true
 			})
@@ -359,7 +359,7 @@ func TestASignatureManifestThatIsNoManifest(t *testing.T) {
 	w := worldtest.Layered(t, "worker")
 	w.Add(worldtest.PolicyOf(w.Trusts("corp/os", worldtest.FirstKey())))
 	object, _ := imports(w, "corp/os")
-	w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+	w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".sig") {
 			return false
 		}
@@ -449,7 +449,7 @@ func TestSignatureIsReadBack(t *testing.T) {
 	w := worldtest.Layered(t, "worker")
 	w.Add(worldtest.FirstKey().Secret())
 	gone := true
-	w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool { // it takes the signature, and has none
+	w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool { // it takes the signature, and has none
 		if gone && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, ".sig") {
 			rw.WriteHeader(http.StatusCreated)
 			return true
@@ -669,7 +669,7 @@ func TestPullSecretOfImportedImages(t *testing.T) {
 			image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
 			image.Spec.PullSpec, image.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(pinned), tt.pool
 			w.Add(image)
-			w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 				_, password, _ := r.BasicAuth()
 				if tt.want == "" || password == tt.want {
 					return password != "" && tt.want == "" // whoever logs in where no one should fails
@@ -764,7 +764,7 @@ func TestReuseAsksAgainWhereTheRegistryFails(t *testing.T) {
 	again := sameAs(first)
 	again.Add(worldtest.FirstKey().Secret())
 	again.Signs(worldtest.FirstKey(), string(first.OnlyImage().Spec.PullSpec))
-	again.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+	again.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".sig") {
 			return false
 		}
@@ -776,7 +776,7 @@ func TestReuseAsksAgainWhereTheRegistryFails(t *testing.T) {
 		_ = again.Round(b)
 	}
 	assert.Empty(t, again.Builds()[0].Status.DigestedImagePushSpec, "what can't be looked at is neither taken nor made anew")
-	again.Registry.Answering(nil)
+	again.Registry.Answer(nil)
 	again.Settle(b)
 	reason, _ := objects.FinalOf(again.Builds()[0].Status.Conditions)
 	assert.Equal(t, mcfgv1.ReasonReused, reason)

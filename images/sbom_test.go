@@ -65,10 +65,10 @@ func TestSBOMs(t *testing.T) {
 		assert.Equal(t, strings.TrimPrefix(w.Base, w.Registry.Host+"/stream/os@"), document.Packages[1].PackageVersion)
 
 		w.Rerender("worker", "2", "/etc/motd", "two")
-		w.Registry.Requests()
+		w.Registry.Forget()
 		w.Settle(b)
 		require.Len(t, w.Images(), 2)
-		asked := w.Registry.Requests()
+		asked := w.Registry.Forget()
 		for _, layer := range worldtest.Must(worldtest.Must(ggcr.Image(w.Registry.Parse(t, w.Base))).Manifest()).Layers {
 			assert.NotContains(t, asked, http.MethodGet+" /v2/stream/os/blobs/"+layer.Digest.String(), "nothing of the base image is read")
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -115,11 +116,11 @@ func TestABuildWaitsForItsSignature(t *testing.T) {
 				w.Remove(tt.secret)
 			}
 			w.Add(worldtest.FirstKey().Secret())
-			w.Registry.Requests()
+			w.Registry.Forget()
 			w.Settle(b)
 			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 			assert.Equal(t, image.Spec.PullSpec, w.OSConfig("worker").Status.CurrentImagePullSpec, "nothing was built again")
-			for _, request := range w.Registry.Requests() {
+			for _, request := range w.Registry.Forget() {
 				if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") && !strings.HasSuffix(request, worldtest.PoolTagPath) {
 					assert.Contains(t, request, ".sig", "nothing but the signature is pushed, and the pool's tag moved")
 				}
@@ -136,7 +137,7 @@ func TestRegistriesThatTakeNoSignature(t *testing.T) {
 			t.Parallel()
 			w := worldtest.Layered(t, "worker")
 			w.Add(worldtest.FirstKey().Secret())
-			w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, ".sig") {
 					return false
 				}
@@ -148,7 +149,7 @@ func TestRegistriesThatTakeNoSignature(t *testing.T) {
 			image := w.OnlyImage()
 			assert.Contains(t, worldtest.SignedText(image), "False SigningFailed")
 			assert.Contains(t, worldtest.Text(w.Builds()[0].Status.Conditions, status.Reconciling), "WaitingForSignature")
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			w.Settle(b)
 			assert.Equal(t, "True Signed", worldtest.SignedText(w.OnlyImage()))
 			assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
@@ -166,7 +167,7 @@ func TestATagThatMovesBeforeItIsSigned(t *testing.T) {
 	config, err := evil.ConfigFile()
 	require.NoError(t, err)
 	config.Config.Labels = worldtest.Must(worldtest.Must(ggcr.Image(w.Registry.Parse(t, string(pushed)))).ConfigFile()).Config.Labels // it says that it is the same
-	evil = worldtest.Must(worldtest.MutateConfig(evil, config))
+	evil = worldtest.Must(mutate.ConfigFile(evil, config))
 	for _, tag := range []string{w.Builds()[0].Name, "worker"} {
 		require.NoError(t, ggcr.Write(w.Registry.Parse(t, w.Registry.Host+"/host/os:"+tag), evil))
 	}
@@ -188,7 +189,7 @@ func TestImageUnderTheTagIsCheckedBeforeSigning(t *testing.T) {
 	config, err := evil.ConfigFile()
 	require.NoError(t, err)
 	config.Config.Labels = worldtest.Must(worldtest.Must(ggcr.Image(w.Registry.Parse(t, string(honest)))).ConfigFile()).Config.Labels
-	evil = worldtest.Must(worldtest.MutateConfig(evil, config))
+	evil = worldtest.Must(mutate.ConfigFile(evil, config))
 	require.NoError(t, ggcr.Write(w.Registry.Parse(t, w.Registry.Host+"/host/os:"+build), evil))
 
 	again := worldtest.Layered(t, "worker")
@@ -215,13 +216,13 @@ func TestImagesStaySigned(t *testing.T) {
 	image := w.OnlyImage()
 	pinned := string(image.Spec.PullSpec)
 
-	w.Registry.Requests()
+	w.Registry.Forget()
 	written := len(w.Writes)
 	result, err := w.ReconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Positive(t, result.RequeueAfter)
 	assert.Len(t, w.Writes, written, "nothing is written where nothing changed")
-	for _, request := range w.Registry.Requests() {
+	for _, request := range w.Registry.Forget() {
 		assert.False(t, strings.HasPrefix(request, "PUT "), request)
 	}
 
@@ -394,7 +395,7 @@ func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
 	w := worldtest.Layered(t, "worker")
 	w.Add(worldtest.FirstKey().Secret())
 	b := w.Builder(w.Attesting(nil))
-	w.Registry.Answering(failingPuts(".att", http.StatusBadGateway))
+	w.Registry.Answer(failingPuts(".att", http.StatusBadGateway))
 	w.Settle(b)
 	build, image := w.Builds()[0], w.OnlyImage()
 	require.Equal(t, build.Name, image.Labels[mcfgv1.LabelMachineOSBuild])

@@ -37,14 +37,14 @@ func TestTheRetryLimit(t *testing.T) {
 			t.Parallel()
 			w := worldtest.Layered(t, "worker")
 			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = tt.limit })
-			w.Registry.Answering(worldtest.Failing(http.MethodPatch, http.StatusInternalServerError))
+			w.Registry.Answer(worldtest.Failing(http.MethodPatch, http.StatusInternalServerError))
 			for range tt.rounds {
 				_ = w.Round(w.Builder()) // a process of its own each time
 			}
 			build := w.Builds()[0]
 			assert.Equal(t, tt.state, w.States()[build.Name])
 			assert.Contains(t, worldtest.Text(build.Status.Conditions, status.BuildFailed), tt.says)
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			if tt.state == "Failed" {
 				assert.Contains(t, w.Says("worker", status.Stalled), "True RetryLimitReached build \""+build.Name+"\" failed: attempt ")
 				w.Clock.SetTime(w.Clock.Now().Add(plan.RetryAfter))
@@ -64,7 +64,7 @@ func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 	require.NoError(t, w.Round(w.Builder()))
 	build := w.Builds()[0]
 	ctx, cancel := context.WithCancel(t.Context())
-	w.Registry.Answering(func(_ http.ResponseWriter, r *http.Request) bool {
+	w.Registry.Answer(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
 			cancel()
 			<-r.Context().Done()
@@ -74,7 +74,7 @@ func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 	})
 	_, err := w.Builder().Parts().Builds.Reconcile(ctx, worldtest.Request(build.Name))
 	require.Error(t, err)
-	w.Registry.Answering(nil)
+	w.Registry.Answer(nil)
 	w.Struggle(func() *worldtest.Process { return w.Builder() })
 	assert.Equal(t, build.UID, w.Builds()[0].UID)
 	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
@@ -97,7 +97,7 @@ func TestBuildTimeout(t *testing.T) {
 			w := worldtest.Layered(t, "worker")
 			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
 			require.NoError(t, w.Round(w.Builder()))
-			w.Registry.Answering(worldtest.Failing(http.MethodPut, 0))
+			w.Registry.Answer(worldtest.Failing(http.MethodPut, 0))
 			_ = w.Round(w.Builder(func(o *worldtest.Settings) { o.Attempt = 500 * time.Millisecond }))
 			build := w.Builds()[0]
 			assert.Equal(t, tt.state, w.States()[build.Name])
@@ -108,7 +108,7 @@ func TestBuildTimeout(t *testing.T) {
 				assert.Contains(t, w.Says("worker", status.Stalled), `True TimedOut build "`+build.Name+`" failed: it took longer than spec.buildTimeout (300ms): pushing image `)
 			}
 			w.EditConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "" }) // the image itself takes its time on a slow machine
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			if tt.state != "Failed" { // one that timed out is made again when it gets more time
 				w.Clock.SetTime(w.Clock.Now().Add(plan.RetryAfter))
 			}

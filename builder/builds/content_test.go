@@ -704,7 +704,7 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, s, use := worldtest.WithContent(t, worldtest.ConfigsFirst)
 	pushed := false
-	w.Registry.Answering(func(response http.ResponseWriter, r *http.Request) bool {
+	w.Registry.Answer(func(response http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/configs-") {
 			pushed = true
 		}

@@ -22,7 +22,7 @@ import (
 // tagged is how often the pool's tag was set since the last call.
 func tagged(w *worldtest.World) int {
 	n := 0
-	for _, r := range w.Registry.Requests() {
+	for _, r := range w.Registry.Forget() {
 		if strings.HasPrefix(r, http.MethodPut) && strings.HasSuffix(r, worldtest.PoolTagPath) {
 			n++
 		}
@@ -213,7 +213,7 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			w := verifying(t)
 			b := w.Builder()
 			w.Settle(b)
-			w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodPut || r.URL.Path != worldtest.PoolTagPath {
 					return false
 				}
@@ -235,7 +235,7 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			require.Error(t, err)
 			assert.Len(t, w.Writes, written, "nothing is written again and again")
 
-			w.Registry.Answering(nil)
+			w.Registry.Answer(nil)
 			_, err = w.ReconcileConfig(b, "worker")
 			require.NoError(t, err)
 			w.RequireTag(w.Newest(), "the registry takes it")

@@ -42,7 +42,7 @@ func TestOneChangeIsDecidedOnce(t *testing.T) {
 	bases := &countedBases{Loader: baseimage.New(baseimage.Options{CacheDir: w.CacheDir})}
 	b := w.Builder(func(o *worldtest.Settings) { o.Base = bases })
 	w.Settle(b)
-	w.Registry.Requests()
+	w.Registry.Forget()
 	bases.reads.Store(0)
 	w.Rerender("worker", "2", "/etc/motd", "two")
 	w.Settle(b)
@@ -51,7 +51,7 @@ func TestOneChangeIsDecidedOnce(t *testing.T) {
 	assert.Equal(t, mcfgv1.BuildActionAppend, build.Spec.Decision.Action)
 	_, tag, _ := strings.Cut(strings.TrimPrefix(string(build.Spec.RenderedImagePushSpec), w.Registry.Host), ":")
 	var looked []string
-	for _, request := range w.Registry.Requests() {
+	for _, request := range w.Registry.Forget() {
 		if strings.HasSuffix(request, "/manifests/"+tag) && !strings.HasPrefix(request, "PUT") {
 			looked = append(looked, request)
 		}

@@ -224,7 +224,7 @@ func TestWhatALaptopRefuses(t *testing.T) {
 		},
 		"a registry that takes nothing": {
 			change: func(w *worldtest.World, _ *standalone.Options, _ *standalone.Request) {
-				w.Registry.Answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				w.Registry.Answer(func(rw http.ResponseWriter, r *http.Request) bool {
 					denied := r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/host/os/")
 					if denied {
 						rw.WriteHeader(http.StatusForbidden)

@@ -299,17 +299,6 @@ func isFile(path string) bool {
 	return err == nil && found.Mode().IsRegular()
 }
 
-// fileKeys is the key of a file.
-type fileKeys struct{ key *sign.Key }
-
-// Key is it.
-func (k fileKeys) Key(context.Context) (*sign.Key, error) { return k.key, nil }
-
-// Trusted is its public key.
-func (k fileKeys) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
-}
-
 // readKey reads the key to sign with.
 func readKey(file string, readFile func(string) ([]byte, error), lookupEnv func(string) (string, bool)) (standalone.Keys, error) {
 	text, err := readFile(file)
@@ -324,5 +313,5 @@ func readKey(file string, readFile func(string) ([]byte, error), lookupEnv func(
 	if err != nil {
 		return nil, fmt.Errorf("reading the signing key %q: %w", file, err)
 	}
-	return fileKeys{key}, nil
+	return sign.OneKey(key), nil
 }

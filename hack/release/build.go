@@ -185,23 +185,32 @@ func (r *release) writeReleased(ctx context.Context) error {
 	if err := manifests.Write(filepath.Join(dir, "manifests"), manifests.Options{Version: r.Version, Images: pinned}); err != nil {
 		return err
 	}
-	// People who want manifests alone find them beside the archives.
-	for _, pattern := range []string{"*.yaml", "*.tgz"} {
-		files, err := filepath.Glob(filepath.Join(dir, "manifests", pattern))
+	if err := r.copyManifests(filepath.Join(dir, "manifests")); err != nil {
+		return err
+	}
+	return r.sum(ctx, dir)
+}
+
+// copyManifests puts the files of a folder, not its folders, beside the archives, for people who
+// want manifests alone.
+func (r *release) copyManifests(from string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(from, entry.Name())) //nolint:gosec // the folder is the caller's
 		if err != nil {
 			return err
 		}
-		for _, file := range files {
-			content, err := os.ReadFile(file) //nolint:gosec // the folder is the caller's
-			if err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(r.dist, filepath.Base(file)), content, 0o644); err != nil { //nolint:gosec // anyone may read a release
-				return err
-			}
+		if err := os.WriteFile(filepath.Join(r.dist, entry.Name()), content, text); err != nil { //nolint:gosec // in the folder of the release
+			return err
 		}
 	}
-	return r.sum(ctx, dir)
+	return nil
 }
 
 func (r *release) writeImage(ctx context.Context, dir, name string, describe func(images.Programs) binimage.Options) (string, error) {

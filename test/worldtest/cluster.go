@@ -228,7 +228,7 @@ func (c *Cluster) Settled() (calls, requests []string) {
 	c.T.Helper()
 	quiet := time.Now()
 	c.Eventually(func(t *assert.CollectT) {
-		more, asked := c.Called(), c.Registry.Requests()
+		more, asked := c.Called(), c.Registry.Forget()
 		calls, requests = append(calls, more...), append(requests, asked...)
 		if len(more)+len(asked) > 0 {
 			quiet = time.Now()

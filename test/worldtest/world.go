@@ -63,26 +63,13 @@ var T0 = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 const Namespace = "layerwright"
 
 // RegistryServer is a registry on a loopback port that does what a test asks it to.
-type RegistryServer struct {
-	*registrytest.Server
-
-	Host string
-}
+type RegistryServer struct{ *registrytest.Server }
 
 // NewRegistry starts a registry.
 func NewRegistry(tb testing.TB) *RegistryServer {
 	tb.Helper()
-	s := registrytest.New(tb, nil)
-	return &RegistryServer{s, s.Host}
+	return &RegistryServer{registrytest.New(tb, nil)}
 }
-
-// Answering has a function answer requests instead of the registry, where it says that it did.
-func (s *RegistryServer) Answering(answer func(http.ResponseWriter, *http.Request) bool) {
-	s.Answer(answer)
-}
-
-// Requests are those since the last call.
-func (s *RegistryServer) Requests() []string { return s.Forget() }
 
 // Has reports whether the registry has what a reference names.
 func (s *RegistryServer) Has(tb testing.TB, reference string) bool {
@@ -596,11 +583,6 @@ func Must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
-}
-
-// MutateConfig gives an image another configuration.
-func MutateConfig(image v1.Image, config *v1.ConfigFile) (v1.Image, error) {
-	return mutate.ConfigFile(image, config)
 }
 
 // DyingEverywhere has a process die before and after every write of a story, each time in another

@@ -70,7 +70,7 @@ func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 // test.
 type openShift struct {
 	*worldtest.Cluster
-	t       *testing.T
+
 	builder *worldtest.Process
 	// reader is what the controllers ask the API server with.
 	reader   *exchangeable
@@ -113,7 +113,7 @@ const (
 func newOpenShift(t *testing.T) *openShift {
 	t.Helper()
 	o := &openShift{
-		Cluster: worldtest.NewCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]worldtest.KeyPair{worldtest.FirstKey()}},
+		Cluster: worldtest.NewCluster(t, "deploy/overlays/openshift/rbac.yaml"), trust: &trusted{[]worldtest.KeyPair{worldtest.FirstKey()}},
 		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100), policy: &fixedPolicy{},
 	}
 	limited := clustertest.As(o.Config, worldtest.ControllerUser)
@@ -160,9 +160,9 @@ func (c *caching) List(ctx context.Context, list client.ObjectList, options ...c
 
 // reconcile makes one reconcile, and gives what people are told.
 func (o *openShift) reconcile() string {
-	o.t.Helper()
-	_, err := o.builder.Policies.Reconcile(o.t.Context(), worldtest.Request(enforcedPool))
-	require.NoError(o.t, err)
+	o.T.Helper()
+	_, err := o.builder.Policies.Reconcile(o.T.Context(), worldtest.Request(enforcedPool))
+	require.NoError(o.T, err)
 	select {
 	case told := <-o.recorder.Events:
 		return told
@@ -173,14 +173,14 @@ func (o *openShift) reconcile() string {
 
 // clusterPolicy is the ClusterImagePolicy, nil where there is none.
 func (o *openShift) clusterPolicy() *unstructured.Unstructured {
-	o.t.Helper()
+	o.T.Helper()
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
-	err := o.Get(o.t.Context(), client.ObjectKey{Name: "layerwright-" + enforcedPool}, found)
+	err := o.Get(o.T.Context(), client.ObjectKey{Name: "layerwright-" + enforcedPool}, found)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	require.NoError(o.t, err)
+	require.NoError(o.T, err)
 	return found
 }
 
@@ -195,34 +195,34 @@ func keyOf(t *testing.T, policy *unstructured.Unstructured) string {
 
 // nodePolicy is the policy.json of our MachineConfig, empty where there is none.
 func (o *openShift) nodePolicy() string {
-	o.t.Helper()
+	o.T.Helper()
 	mc := &mcfgv1.MachineConfig{}
-	err := o.Get(o.t.Context(), client.ObjectKey{Name: enforcedBy}, mc)
+	err := o.Get(o.T.Context(), client.ObjectKey{Name: enforcedBy}, mc)
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
-	require.NoError(o.t, err)
+	require.NoError(o.T, err)
 	files, err := signaturepolicy.FilesOf(mc)
-	require.NoError(o.t, err)
-	require.Contains(o.t, files, signaturepolicy.PolicyPath)
+	require.NoError(o.T, err)
+	require.Contains(o.T, files, signaturepolicy.PolicyPath)
 	return string(files[signaturepolicy.PolicyPath])
 }
 
 // operate does what the machine-config-operator does with the ClusterImagePolicies that are there:
 // it writes its files, over a policy that accepts everything by default.
 func (o *openShift) operate() {
-	o.t.Helper()
+	o.T.Helper()
 	files := signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`), signaturepolicy.RegistryPath: nil}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
-	require.NoError(o.t, o.List(o.t.Context(), list))
+	require.NoError(o.T, o.List(o.T.Context(), list))
 	scoped := map[string]any{}
 	for i := range list.Items {
 		scopes, _, err := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "scopes")
-		require.NoError(o.t, err)
-		require.Len(o.t, scopes, 1)
+		require.NoError(o.T, err)
+		require.Len(o.T, scopes, 1)
 		scoped[scopes[0]] = []any{map[string]any{
-			"type": "sigstoreSigned", "keyData": []byte(keyOf(o.t, &list.Items[i])), "signedIdentity": map[string]any{"type": "matchRepository"},
+			"type": "sigstoreSigned", "keyData": []byte(keyOf(o.T, &list.Items[i])), "signedIdentity": map[string]any{"type": "matchRepository"},
 		}}
 		if i == 0 {
 			files[signaturepolicy.RegistryPath] = []byte("docker:\n")
@@ -236,15 +236,15 @@ func (o *openShift) operate() {
 	}
 	wanted := worldtest.Must(signaturepolicy.MachineConfig(enforcedPool, files))
 	found := &mcfgv1.MachineConfig{}
-	err := o.Get(o.t.Context(), client.ObjectKey{Name: generated}, found)
+	err := o.Get(o.T.Context(), client.ObjectKey{Name: generated}, found)
 	if apierrors.IsNotFound(err) {
 		wanted.Name = generated
 		o.Add(wanted)
 		return
 	}
-	require.NoError(o.t, err)
+	require.NoError(o.T, err)
 	found.Spec = wanted.Spec
-	require.NoError(o.t, o.Update(o.t.Context(), found))
+	require.NoError(o.T, o.Update(o.T.Context(), found))
 }
 
 func has(text string, pair worldtest.KeyPair) bool {
@@ -305,11 +305,11 @@ func TestClusterImagePolicies(t *testing.T) {
 	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 
-	t.Run("of the trust policy", func(t *testing.T) { o.t = t; testTrustedClusterPolicies(t, o) })
-	t.Run("what the kind can't say", func(t *testing.T) { o.t = t; testNotForTheKind(t, o) })
-	t.Run("without the right to", func(t *testing.T) { o.t = t; testForbiddenClusterPolicy(t, o) })
-	t.Run("someone else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
-	o.t = t
+	t.Run("of the trust policy", func(t *testing.T) { o.T = t; testTrustedClusterPolicies(t, o) })
+	t.Run("what the kind can't say", func(t *testing.T) { o.T = t; testNotForTheKind(t, o) })
+	t.Run("without the right to", func(t *testing.T) { o.T = t; testForbiddenClusterPolicy(t, o) })
+	t.Run("someone else's", func(t *testing.T) { o.T = t; testForeignClusterPolicy(t, o) })
+	o.T = t
 
 	o.operate()
 	kinds, err := dynamic.NewForConfig(o.Config)
@@ -325,14 +325,14 @@ func TestClusterImagePolicies(t *testing.T) {
 
 // trustedPolicies are the ClusterImagePolicies for repositories of the trust policy, by scope.
 func (o *openShift) trustedPolicies() map[string]*unstructured.Unstructured {
-	o.t.Helper()
+	o.T.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
-	require.NoError(o.t, o.List(o.t.Context(), list, client.HasLabels{signaturepolicy.TrustedLabel}))
+	require.NoError(o.T, o.List(o.T.Context(), list, client.HasLabels{signaturepolicy.TrustedLabel}))
 	out := map[string]*unstructured.Unstructured{}
 	for i := range list.Items {
 		scopes, _, err := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "scopes")
-		require.NoError(o.t, err)
+		require.NoError(o.T, err)
 		out[scopes[0]] = &list.Items[i]
 	}
 	return out

@@ -90,6 +90,20 @@ func NewKey(signer signature.Signer) (*Key, error) {
 	return &Key{signer: signer, public: known}, nil
 }
 
+// OneKey is a key as Keys that have no other, and trust no other.
+func OneKey(key *Key) SingleKey { return SingleKey{key} }
+
+// SingleKey is made by OneKey.
+type SingleKey struct{ key *Key }
+
+// Key is it.
+func (s SingleKey) Key(context.Context) (*Key, error) { return s.key, nil }
+
+// Trusted is its public key alone.
+func (s SingleKey) Trusted(context.Context) (Trusted, error) {
+	return Trusted{Keys: []*PublicKey{s.key.Public()}}, nil
+}
+
 // Public is the key that verifies what this one signs; nil of an identity.
 func (k *Key) Public() *PublicKey { return k.public }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
@@ -26,9 +27,6 @@ const layoutPrefix = "oci:"
 
 // LayoutName stands for the repository of an image in a folder, which has none.
 const LayoutName = "localhost/base"
-
-// refNameAnnotation is the tag of an image in a folder (OCI image layout specification).
-const refNameAnnotation = "org.opencontainers.image.ref.name"
 
 // Indexer reads what a base image has; *baseimage.Loader is one.
 type Indexer interface {
@@ -152,7 +150,7 @@ func openLayout(reference string) (folder string, found *manifest, err error) {
 	}
 	candidates := slices.Clone(list.Manifests)
 	if tag != "" {
-		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return d.Annotations[refNameAnnotation] != tag })
+		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return d.Annotations[imagespec.AnnotationRefName] != tag })
 	}
 	if len(candidates) != 1 {
 		return "", nil, fmt.Errorf("the folder %q has %d images that could be meant: name one as %s%s:TAG", folder, len(candidates), layoutPrefix, folder)

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/trust/sign"
 )
@@ -63,23 +63,12 @@ func Write(ctx context.Context, dir string, image Image, key *sign.Key) error {
 
 // signed signs and attests an image of the in-process registry.
 func signed(ctx context.Context, server http.Handler, pinned string, statements []sign.Statement, key *sign.Key) error {
-	signer, client := sign.NewSigner(only{key}), registry.New(registry.Options{Transport: handlerTransport{server}})
+	signer, client := sign.NewSigner(sign.OneKey(key)), registry.New(registry.Options{Transport: handlerTransport{server}})
 	if _, err := signer.Attest(ctx, client, pinned, statements...); err != nil {
 		return err
 	}
 	_, err := signer.Sign(ctx, client, pinned)
 	return err
-}
-
-// only has one key.
-type only struct{ key *sign.Key }
-
-// Key is it.
-func (o only) Key(context.Context) (*sign.Key, error) { return o.key, nil }
-
-// Trusted is it alone.
-func (o only) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{o.key.Public()}}, nil
 }
 
 // unsigned attaches statements as referrers: their predicates as they are.
@@ -129,7 +118,7 @@ func export(dir string, tag name.Tag, index v1.ImageIndex, options []remote.Opti
 	}
 	slices.Sort(tags)
 	for _, named := range tags {
-		if err := add(path, tag.Context().Tag(named), options, layout.WithAnnotations(map[string]string{images.TagAnnotation: named})); err != nil {
+		if err := add(path, tag.Context().Tag(named), options, layout.WithAnnotations(map[string]string{imagespec.AnnotationRefName: named})); err != nil {
 			return err
 		}
 	}

@@ -15,14 +15,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Annotations that tell whoever imports an archive what the image is called: containerd reads the
-// first as it is, other tools the second.
-const (
-	containerdName = "io.containerd.image.name"
-	ociRefName     = "org.opencontainers.image.ref.name"
-)
+// containerdName is the annotation that tells containerd what the image is called. Other tools read
+// that of OCI layouts.
+const containerdName = "io.containerd.image.name"
 
 // entry is a file of an archive.
 type entry struct {
@@ -85,7 +83,7 @@ func indexOf(ref name.Tag, img v1.Image) ([]byte, error) {
 			Digest:      digest,
 			Size:        int64(len(manifest)),
 			Platform:    config.Platform(),
-			Annotations: map[string]string{containerdName: ref.Name(), ociRefName: ref.TagStr()},
+			Annotations: map[string]string{containerdName: ref.Name(), imagespec.AnnotationRefName: ref.TagStr()},
 		}},
 	})
 }

@@ -26,9 +26,6 @@ const (
 // Source is the repository of the programs.
 const Source = "https://github.com/layerwright/layerwright"
 
-// TagAnnotation is where an OCI layout says which tag a descriptor of its index.json has.
-const TagAnnotation = "org.opencontainers.image.ref.name"
-
 // KMS is the program of the controller's image that signs with keys of key management services.
 const KMS = "layerwright-kms"
 

@@ -17,8 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
-	"github.com/layerwright/layerwright/hack/release/images"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Images pushes each layout of a folder to the repository of the same name below a registry or a
@@ -78,7 +77,7 @@ func one(ctx context.Context, dir string, to name.Repository, options []remote.O
 			return "", err
 		}
 		var ref name.Reference = to.Digest(descriptor.Digest.String())
-		if tag := descriptor.Annotations[images.TagAnnotation]; tag != "" {
+		if tag := descriptor.Annotations[imagespec.AnnotationRefName]; tag != "" {
 			ref = to.Tag(tag)
 			if image, err = besideOthers(ref, image, options); err != nil {
 				return "", err
@@ -91,7 +90,7 @@ func one(ctx context.Context, dir string, to name.Repository, options []remote.O
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return pinned.String(), remote.Tag(to.Tag(release.Annotations[images.TagAnnotation]), index, options...)
+	return pinned.String(), remote.Tag(to.Tag(release.Annotations[imagespec.AnnotationRefName]), index, options...)
 }
 
 // besideOthers is an image of signatures or statements with those that the registry has under the

@@ -24,10 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 )
-
-// refName is the tag of an image in a folder (OCI image layout specification).
-const refName = "org.opencontainers.image.ref.name"
 
 // Folder is a folder that stands for one repository. Close it when it is not needed any more.
 type Folder struct {
@@ -159,7 +157,7 @@ func (f *Folder) loadOne(ctx context.Context, d v1.Descriptor) error {
 		}
 	}
 	var ref name.Reference = f.repository.Digest(d.Digest.String())
-	if tag := d.Annotations[refName]; tag != "" {
+	if tag := d.Annotations[imagespec.AnnotationRefName]; tag != "" {
 		ref = f.repository.Tag(tag)
 	}
 	return remote.Put(ref, stored{text, d.MediaType}, f.options(ctx)...)
@@ -201,11 +199,11 @@ func (f *Folder) saveOne(ctx context.Context, ref name.Reference, tag string) er
 	if err := f.path.WriteBlob(found.Digest, io.NopCloser(bytes.NewReader(found.Manifest))); err != nil || tag == "" {
 		return err
 	}
-	if err := f.path.RemoveDescriptors(match.Annotation(refName, tag)); err != nil {
+	if err := f.path.RemoveDescriptors(match.Annotation(imagespec.AnnotationRefName, tag)); err != nil {
 		return err
 	}
 	return f.path.AppendDescriptor(v1.Descriptor{
-		MediaType: found.MediaType, Size: found.Size, Digest: found.Digest, Annotations: map[string]string{refName: tag},
+		MediaType: found.MediaType, Size: found.Size, Digest: found.Digest, Annotations: map[string]string{imagespec.AnnotationRefName: tag},
 	})
 }
 
