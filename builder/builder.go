@@ -17,10 +17,12 @@ import (
 	"github.com/layerwright/layerwright/builder/configs"
 	"github.com/layerwright/layerwright/builder/made"
 	"github.com/layerwright/layerwright/builder/maker"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/reuse"
 	"github.com/layerwright/layerwright/builder/runs"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/builder/wanted/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/inwork"
@@ -56,7 +58,7 @@ type Options struct {
 	// Mirrors say where images are read; nil reads them where their names say.
 	Mirrors Mirrors
 	// Base reads base images, and Fetcher other files.
-	Base    maker.BaseImages
+	Base    configlayer.BaseImages
 	Fetcher configlayer.Fetcher
 	// Backends build content, by the imageBuilderType of MachineOSConfigs; where there is none,
 	// only configuration can be appended.
@@ -80,7 +82,7 @@ type Options struct {
 	Images *images.Keeper
 	// Attester states how content was built, so that it is known again; nil states nothing.
 	// BuilderID is what that calls this installation.
-	Attester  maker.Attester
+	Attester  reuse.Attester
 	BuilderID string
 	// AcceptBase reports whether builds accept the base image whatever the policy of nodes says.
 	AcceptBase bool
@@ -103,13 +105,14 @@ type Mirrors interface {
 
 // Parts are the reconcilers, and what they work with. Those who try images need it too.
 type Parts struct {
-	Checker *preflight.Checker
-	Maker   *maker.Maker
-	Finder  *wanted.Finder
-	Remover *retention.Remover
-	Runs    *runs.Runs
-	Configs *configs.Reconciler
-	Builds  *builds.Reconciler
+	Checker  *preflight.Checker
+	Registry *reuse.Registry
+	Maker    *maker.Maker
+	Finder   *wanted.Finder
+	Remover  *retention.Remover
+	Runs     *runs.Runs
+	Configs  *configs.Reconciler
+	Builds   *builds.Reconciler
 }
 
 // Builder has the reconcilers of MachineOSConfigs and of MachineOSBuilds.
@@ -158,17 +161,18 @@ func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.Pass
 	p := &b.parts
 	p.Runs = runs.New(o.MaxConcurrentBuilds)
 	p.Checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors, Indexer: o.Base, Clock: now})
+	p.Registry = reuse.New(reuse.Options{MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID})
 	p.Maker = maker.New(maker.Options{
-		Base: o.Base, Fetcher: o.Fetcher, Pinner: p.Checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
+		Layers: configlayer.Sources{Fetcher: o.Fetcher, Base: o.Base}, Pinner: p.Checker, Statements: p.Registry,
 		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
-	p.Remover = retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Checker: p.Checker, Images: o.Images})
+	p.Remover = retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Credentials: p.Checker.Source, Images: o.Images})
 	p.Finder = wanted.New(wanted.Options{
-		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Maker: p.Maker, InWork: o.InWork,
+		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Registry: p.Registry, InWork: o.InWork,
 	})
 	p.Builds = builds.New(builds.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Finder: p.Finder, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Remover: p.Remover,
-		Made: &made.Writer{Client: c, Images: o.Images}, Runs: p.Runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Finder: p.Finder, Registry: p.Registry, Maker: p.Maker, Backends: o.Backends, Images: o.Images,
+		Remover: p.Remover, Made: &made.Writer{Client: c, Images: o.Images}, Runs: p.Runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
 		Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
 	})
 	p.Configs = configs.New(configs.Options{
@@ -183,7 +187,7 @@ func (b *Builder) Parts() Parts { return b.parts }
 
 // Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil
 // where none was found yet.
-func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
+func (b *Builder) Base(config string) (*recipe.Base, *registry.Client) {
 	found := b.parts.Finder.Latest(config)
 	if found == nil {
 		return nil, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -29,7 +30,7 @@ const backendInterval = 30 * time.Second
 // building is what one reconcile knows while it makes an image.
 type building struct {
 	*scope
-	*maker.Order
+	*order.Order
 	// backend builds its content; nil where nothing here does.
 	backend backends.Backend
 }
@@ -71,7 +72,7 @@ func (b *building) takeContent(ctx context.Context) (content string, state *back
 	if b.Rebuild {
 		return "", state, nil
 	}
-	content, err = b.options.Maker.TakeContent(ctx, b.Order)
+	content, err = b.options.Registry.TakeContent(ctx, b.Order)
 	return content, state, err
 }
 
@@ -123,7 +124,7 @@ func (b *building) beginContent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.CopyBase(ctx); err != nil {
+	if err := maker.CopyBase(ctx, b.Order); err != nil {
 		return err
 	}
 	if err := b.ensure(ctx, spec); err != nil {
@@ -275,7 +276,7 @@ func jobState(phase backend.Phase) string {
 // digest: it is the one that its tag stands for. Where content is attested that says nothing, since
 // whoever may push can give the tag to anything: it is built again.
 func (b *building) recoverContent(ctx context.Context, state *backend.State) (string, error) {
-	image, err := b.options.Maker.TakeContent(ctx, b.Order)
+	image, err := b.options.Registry.TakeContent(ctx, b.Order)
 	if err != nil || image != "" {
 		b.notePulled()
 		return image, err

@@ -15,10 +15,11 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/pooltag"
+	"github.com/layerwright/layerwright/builder/reuse"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -45,7 +46,7 @@ func (s *scope) makeImage(ctx context.Context) error {
 	defer end()
 	if image := s.build.Status.DigestedImagePushSpec; image != "" {
 		return s.finish(ctx, &imageResult{
-			Image:  made.Image{Image: &maker.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}},
+			Image:  made.Image{Image: &order.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}},
 			reason: reasonOf(s.build),
 		})
 	}
@@ -129,7 +130,7 @@ func (s *scope) obtainImage(ctx context.Context) (*imageResult, error) {
 	}
 	result, err := b.append(ctx, content)
 	if err == nil && s.options.Images.Signs() {
-		err = b.Check(ctx, result.Image.Image)
+		err = maker.Check(ctx, b.Order, result.Image.Image)
 	}
 	return result, err
 }
@@ -138,11 +139,10 @@ func (s *scope) obtainImage(ctx context.Context) (*imageResult, error) {
 func (b *building) append(ctx context.Context, content string) (*imageResult, error) {
 	begin := b.options.Clock.Now()
 	result := &imageResult{reason: mcfgv1.ReasonConfigAppended}
+	tagging := maker.Tagging{Before: b.requireNotEnded}
+	tagging.Tags, result.poolTag = pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
 	var err error
-	result.Image.Image, err = b.options.Maker.Append(ctx, b.Order, content, func(request *registry.AppendRequest) {
-		request.Tags, result.poolTag = pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
-		request.BeforeTags = b.requireNotEnded
-	})
+	result.Image.Image, err = b.options.Maker.Append(ctx, b.Order, content, tagging)
 	if err = objects.NameSources(ctx, b.options.Reader, b.Pool, err); err != nil {
 		if fault.IsTerminal(err) {
 			b.options.Metrics.Pushed(b.Pool, "failed", b.options.Clock.Since(begin))
@@ -168,27 +168,27 @@ func (b *building) reuse(ctx context.Context) (*imageResult, error) {
 		return nil, nil
 	}
 	if preBuilt := b.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; preBuilt != "" {
-		found, err := maker.PreBuilt(ctx, b.Credentials, preBuilt)
+		found, err := reuse.PreBuilt(ctx, b.Credentials, preBuilt)
 		if err != nil {
 			return nil, err
 		}
 		return &imageResult{Image: made.Image{Image: found, PreBuilt: true}, reason: mcfgv1.ReasonPreBuiltImageSeeded, poolTag: mcfgv1.PoolTagWhenReady}, nil
 	}
-	image, err := b.options.Maker.FindImage(ctx, b.Credentials.Push, b.Target, b.record.Keys.Build, b.Base.Platforms)
+	image, err := b.options.Registry.FindImage(ctx, b.Credentials, b.Target, b.record.Keys.Build, b.Base.Platforms)
 	if err != nil || image == "" {
 		return nil, err
 	}
 	if err := b.requireNotEnded(ctx); err != nil {
 		return nil, err
 	}
-	found, err := b.Found(ctx, image)
+	found, err := reuse.Found(ctx, b.Order, image)
 	if err != nil {
 		return nil, err
 	}
 	tags, poolTag := pooltag.Tags(b.Target.Tag, b.Pool, pooltag.MayHoldBack(b.config, b.options.Images.IsGated()))
 	for _, tag := range tags[1:] { // it was found by the first
 		switch err := b.Credentials.Push.Tag(ctx, image, tag); {
-		case registry.IsImmutable(err):
+		case pooltag.IsFinal(err):
 			poolTag = mcfgv1.PoolTagWhenReady
 		case err != nil:
 			return nil, err

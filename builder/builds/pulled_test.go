@@ -13,7 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/worldtest"
@@ -136,10 +136,10 @@ func TestUnknownPulledImages(t *testing.T) {
 	w.Settle(w.Builder(use, w.Attesting(nil)))
 	assert.Equal(t, "True Succeeded", w.Says("worker", status.Ready))
 	got := w.Builds()[0].Status.PulledImages
-	assert.Len(t, got, maker.MaxPulled, "no more than the API server takes")
+	assert.Len(t, got, order.MaxPulled, "no more than the API server takes")
 	assert.Equal(t, good, got[0])
 	assert.Equal(t, tag+"-0", got[1].Name, "what is none is left out")
-	const missing = 207 - maker.MaxPulled
+	const missing = 207 - order.MaxPulled
 	assert.Equal(t, int32(missing), w.Builds()[0].Status.PulledImagesMissing, "and counted")
 	assert.Equal(t, missing, readPulled(w, w.Content()).Missing)
 	assert.Equal(t, missing, readPulled(w, string(w.OnlyImage().Spec.PullSpec)).Missing)

@@ -20,6 +20,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/reuse"
 	"github.com/layerwright/layerwright/builder/runs"
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/events"
@@ -39,9 +40,10 @@ type Options struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock
 	Events events.Publisher
-	// Finder says what an image is made of, and Maker makes it.
-	Finder *wanted.Finder
-	Maker  *maker.Maker
+	// Finder says what an image is made of, Registry what is there already, and Maker makes it.
+	Finder   *wanted.Finder
+	Registry *reuse.Registry
+	Maker    *maker.Maker
 	// Backends build content.
 	Backends backends.Set
 	// Made writes down what was built, and Remover removes it.

@@ -17,7 +17,13 @@ type Fetcher interface {
 	FetchAll(ctx context.Context, sources []remote.Source) ([][]byte, error)
 }
 
-// FileReader reads files of the image below; *baseimage.Loader is one.
+// BaseImages reads what the image below has; *baseimage.Loader is one.
+type BaseImages interface {
+	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
+	FileReader
+}
+
+// FileReader reads files of the image below.
 type FileReader interface {
 	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
 }
@@ -34,7 +40,7 @@ func (e *ContentError) Unwrap() error { return e.err }
 // Sources are where files come from.
 type Sources struct {
 	Fetcher Fetcher
-	Files   FileReader
+	Base    BaseImages
 }
 
 // Below is the image that the layer goes onto, with its index.
@@ -62,7 +68,7 @@ func (s Sources) Make(ctx context.Context, plan *layer.Plan, below Below) (*laye
 		inputs.Remote[wanted.Key] = contents[i]
 	}
 	if len(plan.Wanted) > 0 {
-		if inputs.Base, err = s.Files.ReadFiles(ctx, below.Image, below.Index, plan.Wanted); err != nil {
+		if inputs.Base, err = s.Base.ReadFiles(ctx, below.Image, below.Index, plan.Wanted); err != nil {
 			return nil, fmt.Errorf("reading files of the image below: %w", err)
 		}
 	}

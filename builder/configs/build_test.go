@@ -12,8 +12,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -33,7 +33,7 @@ func TestAnOldDefinitionOfBuilds(t *testing.T) {
 	config.Name, config.UID, config.Spec.RenderedImagePushSpec = "worker", "1", "registry.example.com/os/worker:latest"
 	s := &scope{
 		config: config, pool: &mcfgv1.MachineConfigPool{}, rendered: &mcfgv1.MachineConfig{},
-		found:    &wanted.Image{Base: &preflight.Base{}, Record: (&plan.Inputs{Base: "sha256:1"}).Record()},
+		found:    &wanted.Image{Base: &recipe.Base{}, Record: (&plan.Inputs{Base: "sha256:1"}).Record()},
 		decision: &plan.Decision{Action: plan.Append, Build: "worker-k1"},
 	}
 	err := New(Options{Client: world, Finder: wanted.New(wanted.Options{})}).ensureBuild(t.Context(), s)

@@ -14,7 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
@@ -25,7 +25,7 @@ import (
 
 // deadly is a reader of base images that ends the process with one of them.
 type deadly struct {
-	maker.BaseImages
+	configlayer.BaseImages
 
 	digest string
 	kill   func()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/turns"
@@ -23,7 +23,7 @@ import (
 
 // queued is a reader of base images that takes a turn for each.
 type queued struct {
-	maker.BaseImages
+	configlayer.BaseImages
 	*turns.Turns
 }
 
@@ -39,7 +39,7 @@ func (q queued) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 
 // sharing is a reader of base images that reads one at a time for all who want it.
 type sharing struct {
-	maker.BaseImages
+	configlayer.BaseImages
 
 	flights *turns.Flights
 }

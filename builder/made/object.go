@@ -11,8 +11,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -29,7 +29,7 @@ type Writer struct {
 
 // Image is one in the registry, and what its build knows of it.
 type Image struct {
-	*maker.Image
+	*order.Image
 	// PreBuilt reports whether the installer had it built.
 	PreBuilt bool
 	// Found reports whether the registry had it, and that nothing but its labels says that a build
@@ -40,7 +40,7 @@ type Image struct {
 }
 
 // DetailsOf are those of an image that was made to order.
-func DetailsOf(o *maker.Order, image *maker.Image) images.BuildDetails {
+func DetailsOf(o *order.Order, image *order.Image) images.BuildDetails {
 	return images.BuildDetails{Version: version.Current().Version, BuilderImage: o.BuilderImage, Pulled: o.Pulled, Content: image.Content}
 }
 

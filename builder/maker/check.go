@@ -10,7 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 )
@@ -18,7 +19,7 @@ import (
 // Check makes sure, before an image is signed, that what the registry has under its digest is what
 // was asked for: the platforms, the labels, the base image's layers below all others, and the
 // configuration layer on top. All is read by digest, so what is checked is what is signed.
-func (o *Order) Check(ctx context.Context, made *Image) error {
+func Check(ctx context.Context, o *order.Order, made *order.Image) error {
 	resolved, err := o.Credentials.Push.Resolve(ctx, made.Pinned)
 	if err != nil {
 		return err
@@ -26,7 +27,7 @@ func (o *Order) Check(ctx context.Context, made *Image) error {
 	if err := checkPlatforms(o.Base.Platforms, resolved.Platforms, resolved.MediaType.IsIndex()); err != nil {
 		return notAskedFor(made.Pinned, err)
 	}
-	labels, _ := o.imageLabels()
+	labels, _ := o.Labels()
 	for i, p := range o.Base.Platforms {
 		base, err := o.Credentials.Pull.Image(ctx, o.Base.Image, p.Platform)
 		if err != nil {
@@ -58,7 +59,7 @@ func notAskedFor(image string, why error) error {
 
 // checkPlatforms makes sure that an index lists exactly the platforms that were asked for. A single
 // image says itself what it is for.
-func checkPlatforms(wanted []preflight.Platform, listed []v1.Platform, isIndex bool) error {
+func checkPlatforms(wanted []recipe.Platform, listed []v1.Platform, isIndex bool) error {
 	if !isIndex {
 		if len(wanted) != 1 {
 			return fmt.Errorf("it is for one architecture, and %d were asked for", len(wanted))

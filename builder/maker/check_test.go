@@ -7,7 +7,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
@@ -58,7 +58,7 @@ func TestImageChecks(t *testing.T) {
 func TestWhichPlatformsAnImageMustHave(t *testing.T) {
 	t.Parallel()
 	amd, arm := v1.Platform{OS: "linux", Architecture: "amd64"}, v1.Platform{OS: "linux", Architecture: "arm64"}
-	one, two := []preflight.Platform{{Platform: amd}}, []preflight.Platform{{Platform: amd}, {Platform: arm}}
+	one, two := []recipe.Platform{{Platform: amd}}, []recipe.Platform{{Platform: amd}, {Platform: arm}}
 	require.NoError(t, checkPlatforms(one, nil, false))
 	require.NoError(t, checkPlatforms(two, []v1.Platform{arm, amd}, true))
 	require.ErrorContains(t, checkPlatforms(two, nil, false), "it is for one architecture, and 2 were asked for")

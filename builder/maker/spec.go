@@ -5,62 +5,39 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
-// Settings are what an administrator may change while a build waits or runs.
-type Settings struct {
-	Resources *mcfgv1.BuildResources
-	Placement *mcfgv1.BuildPlacement
-	Retries   int
-	Timeout   time.Duration
-	// Pipeline is the name of the administrator's own Tekton Pipeline; empty for Layerwright's.
-	Pipeline string
-}
-
-// ApplyTo sets them for a backend.
-func (s *Settings) ApplyTo(spec *backend.Spec) {
-	spec.Resources, spec.Placement, spec.Retries, spec.Timeout = s.Resources, s.Placement, s.Retries, s.Timeout
-	spec.Pipeline = s.Pipeline
-}
-
-// AreOld reports whether what waits or runs was made with other settings.
-func (s *Settings) AreOld(state *backend.State) bool {
-	wanted := &backend.Spec{}
-	s.ApplyTo(wanted)
-	isUnderWay := state.Phase == backend.Pending || state.Phase == backend.Running
-	return isUnderWay && state.Settings != "" && state.Settings != wanted.Settings()
-}
-
 // Spec is what a backend has to build.
-func (m *Maker) Spec(ctx context.Context, o *Order) (*backend.Spec, error) {
+func (m *Maker) Spec(ctx context.Context, o *order.Order) (*backend.Spec, error) {
 	configs, err := m.configsImage(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	spec := &backend.Spec{
-		Key: o.Key, Pool: o.Pool, Config: o.Config, Rendered: o.Rendered, PushSpec: o.contentTarget().String(),
+		Key: o.Key, Pool: o.Pool, Config: o.Config, Rendered: o.Rendered, PushSpec: o.ContentTarget().String(),
 		PullSecret: o.Credentials.PullSecret, PushSecret: o.PushSecret,
-		Inputs: o.Inputs.Inputs, Proxy: m.options.Proxy, TrustBundle: m.options.TrustBundle,
+		Inputs: o.Inputs.Inputs, Proxy: m.options.Proxy,
 	}
 	o.Settings.ApplyTo(spec)
-	if err := addHostFiles(spec, o.Configuration); err != nil {
-		return nil, err
+	pulling, err := o.Configuration.Pulling()
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
+	spec.Registries, spec.Policy, spec.TrustBundle = pulling.Registries, pulling.Policy, slices.Concat(m.options.TrustBundle, pulling.Anchors)
 	m.acceptOwn(spec, o, configs)
 	for i := range o.Described.Platforms {
 		if p := &o.Described.Platforms[i]; p.HasContent {
@@ -77,13 +54,13 @@ func (m *Maker) Spec(ctx context.Context, o *Order) (*backend.Spec, error) {
 // architecture is what has to be built for one architecture. Images that the Containerfile names
 // are pinned here, once for the build.
 func (m *Maker) architecture(
-	ctx context.Context, o *Order, p *description.PlatformDescription, configs string,
+	ctx context.Context, o *order.Order, p *recipe.PlatformDescription, configs string,
 ) (*backend.ArchitectureSpec, error) {
-	rendered, err := o.Described.Render(p, configs, map[string]string{mcfgv1.ImageLabelContentKey: o.content().Key})
+	rendered, err := o.Described.Render(p, configs, map[string]string{mcfgv1.ImageLabelContentKey: o.Content().Key})
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
 	}
-	t := o.contentTarget()
+	t := o.ContentTarget()
 	if len(o.Base.Platforms) > 1 {
 		t.Tag += "-" + containerfiles.GoArch(p.Architecture)
 	}
@@ -112,21 +89,16 @@ func (m *Maker) architecture(
 // pin says which image a name in a Containerfile stands for. Which registry a short name means is
 // decided where the build runs.
 func (m *Maker) pin(
-	ctx context.Context, o *Order, p *description.PlatformDescription, image string,
+	ctx context.Context, o *order.Order, p *recipe.PlatformDescription, image string,
 ) (backend.PinnedImage, error) {
 	if strings.Contains(image, "@") {
 		return backend.PinnedImage{Name: image, Image: image}, nil
 	}
-	file, err := containerfiles.Parse(p.Source.Name, []byte(p.Source.Text))
-	if err != nil {
-		return backend.PinnedImage{}, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
-	}
-	uses, _ := containerfiles.Images(file, containerfiles.PlatformArgs(p.Architecture)) // names that stand for nothing were refused
-	i := slices.IndexFunc(uses, func(use containerfiles.ImageUse) bool { return use.Reference == image })
-	if i < 0 || uses[i].Short {
+	full := p.FullName(image)
+	if full == "" {
 		return backend.PinnedImage{Name: image}, nil
 	}
-	pinned, err := m.options.Pinner.Pin(ctx, o.Credentials, uses[i].Normalized)
+	pinned, err := m.options.Pinner.Pin(ctx, o.Credentials, full)
 	return backend.PinnedImage{Name: image, Image: pinned}, err
 }
 
@@ -153,9 +125,9 @@ func linesOf(rendered *render.Rendered) []backend.LineOrigin {
 // CopyBase brings the layers of the base image to where the content will be pushed, as they are:
 // what pushes that has them unpacked, and no credentials for where they came from. Nodes know
 // layers by their digests, and would pull all of them again otherwise.
-func (o *Order) CopyBase(ctx context.Context) error {
+func CopyBase(ctx context.Context, o *order.Order) error {
 	request := registry.AppendRequest{Content: o.Base.Below(), Source: o.Credentials.Pull, Repository: o.Target.Repository}
-	for _, p := range o.content().Platforms {
+	for _, p := range o.Content().Platforms {
 		request.Platforms = append(request.Platforms, p.Platform)
 	}
 	if repository, _, _ := strings.Cut(request.Content, "@"); repository == request.Repository {
@@ -172,10 +144,10 @@ func (o *Order) CopyBase(ctx context.Context) error {
 // configsImage puts the base image with the configuration in it into the registry, for
 // Containerfiles that start from that; empty where none does. The build pulls it as it pulls
 // everything.
-func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
+func (m *Maker) configsImage(ctx context.Context, o *order.Order) (string, error) {
 	var platforms []v1.Platform
 	for i, p := range o.Base.Platforms {
-		if source := o.Described.Platforms[i].Source; usesConfigs(source, p.Architecture) {
+		if o.Described.Platforms[i].StartsFromConfigs() {
 			platforms = append(platforms, p.Platform)
 		}
 	}
@@ -184,7 +156,7 @@ func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 	}
 	result, err := o.Credentials.Push.Append(ctx, registry.AppendRequest{
 		Content: o.Base.Below(), Source: o.Credentials.Pull, Platforms: platforms,
-		Repository: o.Target.Repository, Tags: []string{names.ConfigsTag(o.Record.Keys.Build)}, Layer: m.layersOnBase(o),
+		Repository: o.Target.Repository, Tags: []string{names.ConfigsTag(o.Record.Keys.Build)}, Layer: m.options.Layers.OnBase(&o.Recipe),
 	})
 	if err != nil {
 		return "", err
@@ -201,16 +173,11 @@ func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 	return result.Image, nil
 }
 
-func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bool {
-	file, err := containerfiles.Parse(source.Name, []byte(source.Text))
-	return err == nil && render.UsesConfigImage(file, arch)
-}
-
 // acceptOwn makes the policy for the build accept what no one has signed and the controller answers
 // for: the image with the configuration in it, which it has just made in the repository that nodes
 // take signed images from; and, where nodes are made to insist on signatures, the base image, which
 // may be signed with a key that lies on nodes alone.
-func (m *Maker) acceptOwn(spec *backend.Spec, o *Order, configs string) {
+func (m *Maker) acceptOwn(spec *backend.Spec, o *order.Order, configs string) {
 	var own []string
 	if configs != "" {
 		own = append(own, configs)
@@ -227,40 +194,4 @@ func (m *Maker) acceptOwn(spec *backend.Spec, o *Order, configs string) {
 	if policy, err := signaturepolicy.Accept(spec.Policy, own...); err == nil { // else the build says what is wrong with it
 		spec.Policy = policy
 	}
-}
-
-// Files of a host's configuration that a build heeds too.
-const (
-	policyPath  = "/etc/containers/policy.json"
-	anchorsPath = "/etc/pki/ca-trust/source/anchors/"
-)
-
-// addHostFiles takes what the pool's own nodes go by when they pull images.
-func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) (err error) {
-	if spec.Registries, err = config.RegistriesConf(); err != nil {
-		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-	}
-	for _, file := range config.Ignition.Storage.Files {
-		var into *[]byte
-		switch {
-		case file.Path == policyPath:
-			into = &spec.Policy
-		case strings.HasPrefix(file.Path, anchorsPath):
-			into = &spec.TrustBundle
-		default:
-			continue
-		}
-		data, remote, err := machineconfigs.DecodeContents(file.Contents)
-		if err != nil {
-			return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("file %s: %w", file.Path, err))
-		}
-		if remote {
-			continue // what has to be fetched first can't say how to fetch
-		}
-		*into = slices.Concat(*into, data)
-		if into == &spec.TrustBundle {
-			*into = append(*into, '\n')
-		}
-	}
-	return nil
 }

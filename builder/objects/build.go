@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
@@ -26,7 +26,7 @@ func IsRebuild(build *mcfgv1.MachineOSBuild) bool {
 // IsRebuilt reports whether the content that one build has made was rebuilt later, or is to be by
 // the build with a UID. It has the same key and our statement, and whoever may push can give it the
 // tag again.
-func IsRebuilt(ctx context.Context, from client.Reader, content maker.Content, repository string, uid types.UID, invocation string) (bool, error) { //nolint:revive // each is used once, and belongs to the call
+func IsRebuilt(ctx context.Context, from client.Reader, content order.Content, repository string, uid types.UID, invocation string) (bool, error) { //nolint:revive // each is used once, and belongs to the call
 	var list mcfgv1.MachineOSBuildList
 	if err := from.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
@@ -46,7 +46,7 @@ func IsRebuilt(ctx context.Context, from client.Reader, content maker.Content, r
 
 // hasMadeContent reports whether an image of a build is on content of the same key, under the same
 // tag.
-func hasMadeContent(o *mcfgv1.MachineOSBuild, content maker.Content, repository string) bool {
+func hasMadeContent(o *mcfgv1.MachineOSBuild, content order.Content, repository string) bool {
 	return PushesTo(repository, o) && o.Status.DigestedImagePushSpec != "" &&
 		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, content.Key)
 }

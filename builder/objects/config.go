@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/attempts"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -27,8 +27,8 @@ func BuildTimeout(config *mcfgv1.MachineOSConfig) (time.Duration, bool) {
 }
 
 // SettingsOf are what an administrator may change while a build waits or runs.
-func SettingsOf(config *mcfgv1.MachineOSConfig) maker.Settings {
-	s := maker.Settings{
+func SettingsOf(config *mcfgv1.MachineOSConfig) order.Settings {
+	s := order.Settings{
 		Resources: config.Spec.BuildResources, Placement: config.Spec.BuildPlacement,
 		Retries: ContentRetries(config), Timeout: TimeoutOf(config),
 	}

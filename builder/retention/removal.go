@@ -13,10 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
@@ -39,8 +38,8 @@ type Options struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock
 	Events events.Publisher
-	// Checker has the credentials that a build was pushed with.
-	Checker *preflight.Checker
+	// Credentials are those that builds were pushed with.
+	Credentials *credentials.Source
 	// Images knows what is attached to images.
 	Images *images.Keeper
 }
@@ -83,7 +82,7 @@ func (r *Remover) remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (nam
 	if isKept(build, config) {
 		return name, nil
 	}
-	credentials, err := r.options.Checker.CredentialsOf(ctx, PushSecret(build, config), build.Asked().BaseImagePullSecret)
+	credentials, err := r.options.Credentials.CredentialsOf(ctx, PushSecret(build, config), build.Asked().BaseImagePullSecret)
 	if credentials.Push == nil {
 		return name, err
 	}
@@ -134,7 +133,7 @@ func (r *Remover) deleteSigned(ctx context.Context, build *mcfgv1.MachineOSBuild
 // Tags that are not there need no removing.
 func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineOSBuild, push *registry.Client) error {
 	keys, hasContent := objects.ContentOf(build)
-	t, err := maker.TargetOf(build.Spec.RenderedImagePushSpec)
+	t, err := order.TargetOf(build.Spec.RenderedImagePushSpec)
 	if err != nil || !hasContent {
 		return nil //nolint:nilerr // nothing can have been pushed there
 	}
@@ -155,7 +154,7 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 		tags = append(tags, contentTags(keys.Content, architectures)...)
 	}
 	for _, tag := range tags {
-		if err := r.removeTagged(ctx, push, maker.Target{Repository: t.Repository, Tag: tag}); err != nil {
+		if err := r.removeTagged(ctx, push, order.Target{Repository: t.Repository, Tag: tag}); err != nil {
 			return err
 		}
 	}
@@ -164,9 +163,9 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 
 // removeTagged removes an image by its tag, and those that were pushed later where tags are
 // immutable.
-func (r *Remover) removeTagged(ctx context.Context, push *registry.Client, t maker.Target) error {
+func (r *Remover) removeTagged(ctx context.Context, push *registry.Client, t order.Target) error {
 	for number := 1; number <= names.MaxTags; number++ {
-		is := maker.Target{Repository: t.Repository, Tag: names.NextTag(t.Tag, number)}
+		is := order.Target{Repository: t.Repository, Tag: names.NextTag(t.Tag, number)}
 		if found, err := r.removeOne(ctx, push, is); err != nil || !found {
 			return err
 		}
@@ -174,7 +173,7 @@ func (r *Remover) removeTagged(ctx context.Context, push *registry.Client, t mak
 	return nil
 }
 
-func (r *Remover) removeOne(ctx context.Context, push *registry.Client, t maker.Target) (found bool, err error) {
+func (r *Remover) removeOne(ctx context.Context, push *registry.Client, t order.Target) (found bool, err error) {
 	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if err != nil || !found {
 		return false, err
@@ -225,7 +224,7 @@ func (r *Remover) imageOf(ctx context.Context, build *mcfgv1.MachineOSBuild, pus
 	if err != nil || record == nil {
 		return "", nil //nolint:nilerr // it is none of ours, and neither is what it may have pushed
 	}
-	t, err := maker.TargetOf(build.Spec.RenderedImagePushSpec)
+	t, err := order.TargetOf(build.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return "", nil //nolint:nilerr // nothing can have been pushed there
 	}

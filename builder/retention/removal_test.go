@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/apitest"
@@ -90,7 +89,7 @@ func remover(c client.Client) *retention.Remover {
 	now, publisher := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), events.NewPublisher(clientevents.NewFakeRecorder(1000))
 	return retention.New(retention.Options{
 		Client: c, Reader: c, Clock: now, Events: publisher,
-		Checker: preflight.New(preflight.Options{Reader: c, Namespace: "os", Connect: connect, Clock: now}),
+		Credentials: &credentials.Source{Reader: c, Namespace: "os", Connect: connect},
 		Images: images.New(images.Options{
 			Client: c, Reader: c, Clock: now, Events: publisher, Credentials: &credentials.Source{Reader: c, Namespace: "os", Connect: connect},
 		}),

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -66,7 +66,7 @@ func (r *Remover) removeTrialContent(ctx context.Context, push *registry.Client,
 			continue
 		}
 		for _, tag := range append(contentTags(key, architectures), names.ConfigsTag(key)) {
-			if err := r.removeTagged(ctx, push, maker.Target{Repository: repository, Tag: tag}); err != nil {
+			if err := r.removeTagged(ctx, push, order.Target{Repository: repository, Tag: tag}); err != nil {
 				return err
 			}
 		}

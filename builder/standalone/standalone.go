@@ -16,7 +16,10 @@ import (
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/reuse"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/provenance"
@@ -45,7 +48,7 @@ type Options struct {
 	// Credentials are for registries.
 	Credentials credentials.Credentials
 	// Base reads base images, and Fetcher other files.
-	Base    maker.BaseImages
+	Base    configlayer.BaseImages
 	Fetcher configlayer.Fetcher
 	// Builder builds content. Where none can, its error says why.
 	Builder Builder
@@ -78,7 +81,7 @@ type Request struct {
 
 // Result is an image that stands in the registry.
 type Result struct {
-	*maker.Image
+	*order.Image
 	// Action is how it came to be: plan.Reuse, plan.Append or plan.Build.
 	Action plan.Action
 	Keys   plan.Keys
@@ -94,13 +97,14 @@ type Result struct {
 type making struct {
 	Options
 
-	request *Request
-	maker   *maker.Maker
-	checker *preflight.Checker
-	keeper  *images.Keeper
-	signer  *sign.Signer
-	order   *maker.Order
-	began   time.Time
+	request  *Request
+	maker    *maker.Maker
+	registry *reuse.Registry
+	checker  *preflight.Checker
+	keeper   *images.Keeper
+	signer   *sign.Signer
+	order    *order.Order
+	began    time.Time
 }
 
 // Make makes an image, unless the registry has it already.
@@ -108,14 +112,17 @@ func Make(ctx context.Context, options Options, request *Request) (*Result, erro
 	m := &making{Options: options, request: request, began: options.Clock.Now().UTC().Truncate(time.Second)}
 	m.checker = preflight.New(preflight.Options{Indexer: m.Base, Clock: m.Clock})
 	keeping := images.Options{Clock: m.Clock}
-	with := maker.Options{Base: m.Base, Fetcher: m.Fetcher, Pinner: m.checker, BuilderID: provenance.DefaultBuilderID}
+	reusing := reuse.Options{BuilderID: provenance.DefaultBuilderID}
 	if m.Keys != nil {
 		m.signer = sign.NewSigner(m.Keys)
-		keeping.Signer, keeping.OwnKeys, with.Attester = m.signer, m.Keys, m.signer
+		keeping.Signer, keeping.OwnKeys, reusing.Attester = m.signer, m.Keys, m.signer
 	}
 	m.keeper = images.New(keeping)
-	with.MayReuse = m.keeper.MayReuse
-	m.maker = maker.New(with)
+	reusing.MayReuse = m.keeper.MayReuse
+	m.registry = reuse.New(reusing)
+	m.maker = maker.New(maker.Options{
+		Layers: configlayer.Sources{Fetcher: m.Fetcher, Base: m.Base}, Pinner: m.checker, Statements: m.registry,
+	})
 	if err := m.describe(ctx); err != nil {
 		return nil, err
 	}
@@ -131,7 +138,7 @@ func Make(ctx context.Context, options Options, request *Request) (*Result, erro
 
 // describe says exactly which image it is.
 func (m *making) describe(ctx context.Context) error {
-	recipe := preflight.Recipe{Configuration: m.request.Rendered, Sources: m.request.Sources}
+	recipe := recipe.Recipe{Configuration: m.request.Rendered, Sources: m.request.Sources}
 	var err error
 	if recipe.Base, err = m.base(ctx); err != nil {
 		return fmt.Errorf("reading the base image %q: %w", m.request.Base, err)
@@ -145,8 +152,8 @@ func (m *making) describe(ctx context.Context) error {
 		return err
 	}
 	record := recipe.Described.Inputs.Record()
-	target := maker.Target{Repository: m.request.Repository, Tag: names.ImageTag(m.request.Pool, record.Keys.Build)}
-	m.order = &maker.Order{
+	target := order.Target{Repository: m.request.Repository, Tag: names.ImageTag(m.request.Pool, record.Keys.Build)}
+	m.order = &order.Order{
 		Key:  backend.Key{Build: target.Tag},
 		Pool: m.request.Pool, Config: m.request.Config, Rendered: m.request.Rendered.Name,
 		Credentials: m.Credentials, Recipe: recipe, Record: record, Target: target,
@@ -159,7 +166,7 @@ func (m *making) describe(ctx context.Context) error {
 	return err
 }
 
-func (m *making) base(ctx context.Context) (*preflight.Base, error) {
+func (m *making) base(ctx context.Context) (*recipe.Base, error) {
 	pinned, err := m.checker.Pin(ctx, m.Credentials, m.request.Base)
 	if err != nil {
 		return nil, err
@@ -192,21 +199,21 @@ func (m *making) before(ctx context.Context) (string, error) {
 func (m *making) obtain(ctx context.Context) (*Result, error) {
 	o := m.order
 	result := &Result{Keys: o.Record.Keys, Base: o.Base.Image}
-	there, err := m.maker.FindImage(ctx, m.Credentials.Push, o.Target, o.Record.Keys.Build, o.Base.Platforms)
+	there, err := m.registry.FindImage(ctx, m.Credentials, o.Target, o.Record.Keys.Build, o.Base.Platforms)
 	if err != nil {
 		return nil, err
 	}
 	input := &plan.ImagePlanInput{InRegistry: there != "", HasContent: o.Record.Inputs.HasContent(), Backend: true}
 	content := o.Base.Below()
 	if input.HasContent && !input.InRegistry {
-		if content, err = m.maker.TakeContent(ctx, o); err != nil {
+		if content, err = m.registry.TakeContent(ctx, o); err != nil {
 			return nil, err
 		}
 		input.HasContentImage = content != ""
 	}
 	switch result.Action = plan.Choose(input).Action; result.Action {
 	case plan.Reuse:
-		result.Image, err = o.Found(ctx, there)
+		result.Image, err = reuse.Found(ctx, o, there)
 		return result, err
 	case plan.Build:
 		if content, err = m.build(ctx); err != nil {
@@ -215,11 +222,11 @@ func (m *making) obtain(ctx context.Context) (*Result, error) {
 	case plan.Append, plan.Nothing, plan.Wait, plan.Stop: // of an image that can be made it is the first
 	}
 	m.Progress("appending the configuration in " + o.Target.Repository)
-	if result.Image, err = m.maker.Append(ctx, o, content, func(r *registry.AppendRequest) { r.Tags = []string{o.Target.Tag} }); err != nil {
+	if result.Image, err = m.maker.Append(ctx, o, content, maker.Tagging{Tags: []string{o.Target.Tag}}); err != nil {
 		return nil, err
 	}
 	if m.signer != nil {
-		err = o.Check(ctx, result.Image)
+		err = maker.Check(ctx, o, result.Image)
 	}
 	return result, err
 }
@@ -234,7 +241,7 @@ func (m *making) build(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := o.CopyBase(ctx); err != nil {
+	if err := maker.CopyBase(ctx, o); err != nil {
 		return "", err
 	}
 	m.Progress("building what the Containerfile says")
@@ -294,7 +301,7 @@ func (m *making) answerFor(ctx context.Context, result *Result) error {
 func (m *making) provenance(result *Result, finished time.Time) ([]byte, error) {
 	o := m.order
 	return json.Marshal(provenance.OfImage(&provenance.Facts{
-		Origin: o.Origin, Inputs: maker.InputsIn(o.Record), Pool: o.Pool, BuilderID: provenance.DefaultBuilderID, Version: version.Current().Version,
+		Origin: o.Origin, Inputs: order.InputsIn(o.Record), Pool: o.Pool, BuilderID: provenance.DefaultBuilderID, Version: version.Current().Version,
 		BuilderImage: o.BuilderImage, Content: result.Content, Pulled: o.Pulled, ConfigHash: m.request.ConfigHash, Finished: finished,
 	}))
 }

@@ -1,15 +1,19 @@
 package wanted
 
 import (
+	"context"
+	"encoding/json"
 	"hash/fnv"
 	"time"
 
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/layerwright/layerwright/builder/maker"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
 // Times for which what was found is believed.
@@ -31,6 +35,15 @@ func Again(name string) time.Duration {
 	return Idle + Idle/5/parts*time.Duration(hash.Sum32()%parts)
 }
 
+// Registry finds images and content that are there already, as far as they may be taken;
+// *reuse.Registry is one.
+type Registry interface {
+	FindImage(ctx context.Context, with credentials.Credentials, t order.Target, key string, platforms []recipe.Platform) (string, error)
+	FindContent(
+		ctx context.Context, with credentials.Credentials, content order.Content, repository string, isStale func(context.Context, string) (bool, error),
+	) (image string, stated json.RawMessage, err error)
+}
+
 // Options are what a Finder works with.
 type Options struct {
 	// Client reads from the cache, Reader asks the API server.
@@ -39,9 +52,9 @@ type Options struct {
 	Clock  clock.PassiveClock
 	// Namespace has the secrets and ConfigMaps that MachineOSConfigs name.
 	Namespace string
-	// Checker looks at what a MachineOSConfig names, and Maker at what registries have already.
-	Checker *preflight.Checker
-	Maker   *maker.Maker
+	// Checker looks at what a MachineOSConfig names, and Registry at what registries have already.
+	Checker  *preflight.Checker
+	Registry Registry
 	// InWork may be nil.
 	InWork *inwork.Log
 }

@@ -12,10 +12,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/names"
@@ -37,7 +37,7 @@ type Answer struct {
 	Image   *Image
 	Problem error
 	// recipe is what the image is made of, where that was found out now.
-	recipe *recipe
+	recipe *handedOn
 	// Late means that what was found is from before, because it can't be found out again right now.
 	Late error
 }
@@ -103,10 +103,10 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	found := &Image{
 		key: key, at: f.options.Clock.Now(), Credentials: result.Credentials, Base: result.Base, Extensions: result.Extensions,
 		Record: result.Described.Inputs.Record(), HasContent: result.Described.Inputs.HasContent(), Warnings: result.Described.Warnings(),
-		content: maker.ContentOf(&result.Recipe),
+		content: order.ContentOf(&result.Recipe),
 	}
 	f.memory.remember(s.Config.Name, found)
-	return Answer{Image: found, recipe: &recipe{Recipe: result.Recipe, at: found.at}}
+	return Answer{Image: found, recipe: &handedOn{Recipe: result.Recipe, at: found.at}}
 }
 
 // notFound is the answer where looking failed. What was found before is believed on while it can't

@@ -5,9 +5,9 @@ import (
 
 	"k8s.io/utils/lru"
 
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
@@ -18,12 +18,12 @@ type Image struct {
 	at  time.Time
 
 	Credentials credentials.Credentials
-	Base        *preflight.Base
+	Base        *recipe.Base
 	Extensions  string
 	Record      *plan.Record
 	HasContent  bool
 	// content is what has to be built.
-	content maker.Content
+	content order.Content
 	// Warnings are the linter's, about the Containerfiles.
 	Warnings []string
 }

@@ -7,9 +7,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 )
 
 // ErrChanged means that the inputs of a build no longer give the key that it was requested with:
@@ -20,9 +20,9 @@ var ErrChanged = errors.New("the MachineOSConfig or its pool has changed since t
 // nothing tells of. A build that finds none reads its inputs again, as after a restart.
 const recipeAge = time.Minute
 
-// recipe is one that was described at a time.
-type recipe struct {
-	preflight.Recipe
+// handedOn is a recipe that was described at a time.
+type handedOn struct {
+	recipe.Recipe
 
 	at time.Time
 }
@@ -38,7 +38,7 @@ func (f *Finder) HandOn(build string, found *Answer) {
 func (f *Finder) Drop(build string) { f.memory.recipes.Remove(build) }
 
 // Order is what a build was asked to make. Its recipe is complete once Describe was called.
-func (f *Finder) Order(ctx context.Context, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild) (*maker.Order, error) {
+func (f *Finder) Order(ctx context.Context, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild) (*order.Order, error) {
 	o, err := objects.OrderOf(config, build)
 	if err != nil {
 		return nil, err
@@ -52,17 +52,17 @@ func (f *Finder) Order(ctx context.Context, config *mcfgv1.MachineOSConfig, buil
 		return nil, err
 	}
 	o.IsStale = func(ctx context.Context, invocation string) (bool, error) {
-		return objects.IsRebuilt(ctx, f.options.Client, maker.ContentOf(&o.Recipe), o.Target.Repository, build.UID, invocation)
+		return objects.IsRebuilt(ctx, f.options.Client, order.ContentOf(&o.Recipe), o.Target.Repository, build.UID, invocation)
 	}
 	return o, nil
 }
 
 // Describe completes the recipe of an order: with what was handed on, or with what is there now. It
 // is ErrChanged where that gives another key, and then the wanted image is found out anew.
-func (f *Finder) Describe(ctx context.Context, config *mcfgv1.MachineOSConfig, o *maker.Order) error {
-	known := get[recipe](f.memory.recipes, o.Key.Build)
+func (f *Finder) Describe(ctx context.Context, config *mcfgv1.MachineOSConfig, o *order.Order) error {
+	known := get[handedOn](f.memory.recipes, o.Key.Build)
 	if known == nil || known.Configuration.Name != o.Rendered || f.options.Clock.Since(known.at) > recipeAge {
-		known = &recipe{Recipe: o.Recipe, at: f.options.Clock.Now()}
+		known = &handedOn{Recipe: o.Recipe, at: f.options.Clock.Now()}
 		if err := f.read(ctx, config, o, &known.Recipe); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (f *Finder) Describe(ctx context.Context, config *mcfgv1.MachineOSConfig, o
 }
 
 // read reads and describes what the image of an order is made of.
-func (f *Finder) read(ctx context.Context, config *mcfgv1.MachineOSConfig, o *maker.Order, into *preflight.Recipe) (err error) {
+func (f *Finder) read(ctx context.Context, config *mcfgv1.MachineOSConfig, o *order.Order, into *recipe.Recipe) (err error) {
 	if into.Configuration, err = objects.ReadConfiguration(ctx, f.options.Reader, o.Rendered); err != nil {
 		return err
 	}

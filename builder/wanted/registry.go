@@ -4,8 +4,8 @@ import (
 	"context"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
@@ -54,8 +54,8 @@ func (i *Image) PushSpec(config *mcfgv1.MachineOSConfig) (mcfgv1.ImageTagFormat,
 	return mcfgv1.ImageTagFormat(i.target(config, repository).String()), nil
 }
 
-func (i *Image) target(config *mcfgv1.MachineOSConfig, repository string) maker.Target {
-	return maker.Target{Repository: repository, Tag: names.ImageTag(config.Spec.MachineConfigPool.Name, i.Record.Keys.Build)}
+func (i *Image) target(config *mcfgv1.MachineOSConfig, repository string) order.Target {
+	return order.Target{Repository: repository, Tag: names.ImageTag(config.Spec.MachineConfigPool.Name, i.Record.Keys.Build)}
 }
 
 // Tag gives a tag to an image, with the credentials that the wanted image is pushed with.
@@ -84,7 +84,7 @@ func (f *Finder) InRegistry(ctx context.Context, config *mcfgv1.MachineOSConfig,
 	if err != nil {
 		return false, err
 	}
-	image, err := f.options.Maker.FindImage(ctx, with.Push, i.target(config, repository), i.Record.Keys.Build, i.Base.Platforms)
+	image, err := f.options.Registry.FindImage(ctx, with, i.target(config, repository), i.Record.Keys.Build, i.Base.Platforms)
 	if image != "" { // where it can't be verified now, the build waits for that, and says so
 		return true, nil
 	}
@@ -97,7 +97,7 @@ func (f *Finder) HasContentImage(ctx context.Context, config *mcfgv1.MachineOSCo
 	if err != nil {
 		return false, err
 	}
-	image, _, err := f.options.Maker.FindContent(ctx, i.Credentials.Push, i.content, repository, func(ctx context.Context, invocation string) (bool, error) {
+	image, _, err := f.options.Registry.FindContent(ctx, i.Credentials, i.content, repository, func(ctx context.Context, invocation string) (bool, error) {
 		return objects.IsRebuilt(ctx, f.options.Client, i.content, repository, "", invocation)
 	})
 	if image != "" { // where it can't be verified now, the build waits for that, and says so

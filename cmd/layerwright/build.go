@@ -20,9 +20,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/processes"
 	"github.com/layerwright/layerwright/builder/standalone"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/images/sbom"
@@ -123,7 +123,7 @@ func (o *buildOptions) check() error {
 
 // target is where the image goes. The folder is empty where that is a registry. An image in a
 // folder has the repository that it will be in, where the pool's MachineOSConfig says it.
-func (o *buildOptions) target(config *mcfgv1.MachineOSConfig) (t maker.Target, path string, err error) {
+func (o *buildOptions) target(config *mcfgv1.MachineOSConfig) (t order.Target, path string, err error) {
 	if path, isFolder := strings.CutPrefix(o.push, "oci:"); isFolder {
 		if path == "" {
 			return t, "", errors.New("--push: oci: needs the name of a folder behind it")
@@ -141,7 +141,7 @@ func (o *buildOptions) target(config *mcfgv1.MachineOSConfig) (t maker.Target, p
 	if _, isDigest := ref.(name.Digest); isDigest {
 		return t, "", fmt.Errorf("--push: %q is an image by its digest, which is known when it is made; name REPOSITORY[:TAG]", o.push)
 	}
-	return maker.Target{Repository: ref.Context().Name(), Tag: ref.Identifier()}, "", nil
+	return order.Target{Repository: ref.Context().Name(), Tag: ref.Identifier()}, "", nil
 }
 
 // build makes the image, and prints what it is.

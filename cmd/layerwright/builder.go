@@ -25,10 +25,10 @@ import (
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/poolmirrors"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/events"
@@ -109,7 +109,7 @@ func (o *controllerOptions) trials(manager ctrl.Manager, settings *builder.Optio
 		Events:    events.NewPublisher(manager.GetEventRecorder("layerwright-builder")),
 		Namespace: o.namespace, Finder: parts.Finder, Remover: parts.Remover, InWork: o.inWork,
 		Experiment: experiment.Options{
-			Client: manager.GetClient(), Base: settings.Base, Checker: parts.Checker, Maker: parts.Maker, Backends: settings.Backends,
+			Client: manager.GetClient(), Base: settings.Base, Checker: parts.Checker, Registry: parts.Registry, Maker: parts.Maker, Backends: settings.Backends,
 		},
 	})
 }
@@ -133,7 +133,7 @@ func (o *controllerOptions) images(
 	if keys := o.signing.keys(o.namespace, manager); keys != nil {
 		signer := sign.NewSigner(keys)
 		keeping.Signer, keeping.OwnKeys, keeping.Attester = signer, keys, signer
-		keeping.Inputs = maker.InputsOf
+		keeping.Inputs = order.InputsOf
 		keeping.SBOMs = sbom.New(osImages, version.Current().Version, clock.RealClock{})
 		settings.Attester, settings.BuilderID = signer, o.signing.builderID
 		if o.signing.enforce {

@@ -166,7 +166,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		"trust": {
 			rule: "trust signs and judges by itself",
 			bad:  []Package{importing("trust/sign", own("images")), importing("trust", own("builder/plan"))},
-			good: []Package{importing("trust", own("trust/sign")), importing("trust/enforcement", own("builder/preflight"))},
+			good: []Package{importing("trust", own("trust/sign")), importing("trust/enforcement", own("builder/wanted/preflight"))},
 		},
 		"signature policy": {
 			rule: "the signature policy is pure",

@@ -36,8 +36,8 @@ type Figures struct {
 // scopes are the types that carry what is known of one build from step to step, by folder.
 func scopes() map[string][]string {
 	return map[string][]string{
-		"builder/builds": {"scope", "building"},
-		"builder/maker":  {"Order"},
+		"builder/builds":       {"scope", "building"},
+		"builder/wanted/order": {"Order"},
 	}
 }
 
@@ -116,24 +116,32 @@ func measure(dir, module, folder string, paths []string) (Figures, error) {
 	out.Imports = slices.Sorted(maps.Keys(imports))
 	info := resolve(set, files)
 	out.Knot = largestKnot(set, files, info)
-	out.HandedOn, out.Places = handed(files, info, scopes()[out.Folder])
+	out.HandedOn, out.Places = handed(files, info, out.Folder)
 	return out, nil
 }
+
+// measured is what the package that is measured is called.
+const measured = "p"
 
 // resolve finds what names stand for, as far as the package itself declares it.
 func resolve(set *token.FileSet, files []*ast.File) *types.Info {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: nothing{}, Error: func(error) {}, FakeImportC: true}
-	_, _ = config.Check("p", set, files, info) // imports are missing on purpose
+	_, _ = config.Check(measured, set, files, info) // imports are missing on purpose
 	return info
 }
 
-// nothing imports packages without content.
+// nothing imports packages without content but for the scopes of builds.
 type nothing struct{}
 
-// Import is an empty package.
+// Import is an empty package, or one with opaque scopes.
 func (nothing) Import(path string) (*types.Package, error) {
 	p := types.NewPackage(path, filepath.Base(path))
+	for _, name := range scopes()[strings.TrimPrefix(path, Module+"/")] {
+		object := types.NewTypeName(token.NoPos, p, name, nil)
+		types.NewNamed(object, types.NewStruct(nil, nil), nil)
+		p.Scope().Insert(object)
+	}
 	p.MarkComplete()
 	return p, nil
 }
@@ -189,17 +197,21 @@ func isShared(object types.Object) bool {
 }
 
 // handed counts the calls that pass a scope on, and the functions that take one.
-func handed(files []*ast.File, info *types.Info, scopes []string) (calls, places int) {
-	if len(scopes) == 0 {
-		return 0, 0
-	}
+func handed(files []*ast.File, info *types.Info, folder string) (calls, places int) {
 	isScope := func(t types.Type) bool {
 		pointer, is := t.(*types.Pointer)
 		if !is {
 			return false
 		}
 		named, is := pointer.Elem().(*types.Named)
-		return is && slices.Contains(scopes, named.Obj().Name())
+		if !is || named.Obj().Pkg() == nil {
+			return false
+		}
+		from := folder
+		if path := named.Obj().Pkg().Path(); path != measured {
+			from = strings.TrimPrefix(path, Module+"/")
+		}
+		return slices.Contains(scopes()[from], named.Obj().Name())
 	}
 	for _, file := range files {
 		ast.Inspect(file, func(node ast.Node) bool {

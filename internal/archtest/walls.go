@@ -38,26 +38,26 @@ func Walls() []Wall {
 			// Of those with up to 15, half are the API, conditions, faults, events and names.
 			Name: "imported packages of this module", Most: 10, Of: func(f Figures) int { return len(f.Imports) },
 			Beyond: map[string]int{
-				"builder/builds":          18, // follows maker, backend and keeper in one reconcile
-				"builder/configs":         15, // shows what all others found out in one status
-				"builder/engine":          11, // its four steps use all the rooms below it
-				"builder/made":            12, // joins the image that was made with those who attest and sign it
-				"builder/maker":           21, // makes an image of everything that one is made of
-				"builder/objects":         12, // reads and writes what reconcilers of builds share
-				"builder/preflight":       12, // checks all that a build takes, each by those who know it
-				"builder/retention":       13, // asks images, objects and registry what may go
-				"builder/standalone":      16, // does in one call what reconcilers do with preflight, maker and images
-				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
-				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
-				"trust/enforcement":       16, // joins what signers, streams and nodes say
-				"images":                  14, // joins signer, attester and gate
-				"pools":                   14, // joins rendering, streams and nodes
-				"rollout/bootimages":      13, // joins platforms, streams and importers
-				"test/cluster/demo":       12, // is a program in all but its place
-				"test/cluster/stack":      19, // is wiring of the playground
-				"test/worldtest":          33, // wires what cmd wires, for stories
-				"trials":                  18, // says in one status what rendering, experiment and retention found
-				"trials/experiment":       16, // does in one reconcile what preflight, maker and backends do
+				"builder/builds":           19, // follows maker, backend and keeper in one reconcile
+				"builder/configs":          15, // shows what all others found out in one status
+				"builder/engine":           11, // its four steps use all the rooms below it
+				"builder/made":             12, // joins the image that was made with those who attest and sign it
+				"builder/maker":            12, // has content built, and puts the configuration on it
+				"builder/objects":          12, // reads and writes what reconcilers of builds share
+				"builder/wanted/preflight": 12, // checks all that a build takes, each by those who know it
+				"builder/retention":        12, // asks images, objects and registry what may go
+				"builder/standalone":       18, // does in one call what reconcilers do with preflight, registry, maker and images
+				"builder/wanted":           13, // has what an image is made of looked at on behalf of a MachineOSConfig
+				"cmd/layerwright/offline":  14, // is wiring for what works without a cluster
+				"trust/enforcement":        16, // joins what signers, streams and nodes say
+				"images":                   14, // joins signer, attester and gate
+				"pools":                    14, // joins rendering, streams and nodes
+				"rollout/bootimages":       13, // joins platforms, streams and importers
+				"test/cluster/demo":        12, // is a program in all but its place
+				"test/cluster/stack":       19, // is wiring of the playground
+				"test/worldtest":           33, // wires what cmd wires, for stories
+				"trials":                   18, // says in one status what rendering, experiment and retention found
+				"trials/experiment":        19, // does in one reconcile what preflight, registry, maker and backends do
 			},
 		},
 	}

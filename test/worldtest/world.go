@@ -37,10 +37,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/poolmirrors"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
@@ -375,7 +375,7 @@ type Settings struct {
 	TrustPolicy images.TrustPolicy
 	Trust       enforcement.Trust
 	// Bases stands in for what was found of base images.
-	Bases func(config string) (*preflight.Base, *registry.Client)
+	Bases func(config string) (*recipe.Base, *registry.Client)
 }
 
 // Process is one: it knows what it has seen itself.
@@ -413,7 +413,7 @@ func Start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		Client: c, Reader: reader, Clock: now, Events: publisher,
 		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Mirrors: o.Mirrors},
 		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, SBOMs: o.SBOMs, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
-		Inputs: maker.InputsOf, Begin: o.InWork.Note,
+		Inputs: order.InputsOf, Begin: o.InWork.Note,
 	})}
 	o.Images, o.AcceptBase = p.Keeper, o.Trust != nil
 	if o.Attester != nil {
@@ -435,7 +435,7 @@ func Start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 func tries(b *builder.Builder, from builder.Options, o trials.Options) trials.Options {
 	p := b.Parts()
 	o.Namespace, o.Finder, o.Remover, o.InWork = from.Namespace, p.Finder, p.Remover, from.InWork
-	o.Experiment = experiment.Options{Client: o.Client, Base: from.Base, Checker: p.Checker, Maker: p.Maker, Backends: from.Backends}
+	o.Experiment = experiment.Options{Client: o.Client, Base: from.Base, Checker: p.Checker, Registry: p.Registry, Maker: p.Maker, Backends: from.Backends}
 	return o
 }
 

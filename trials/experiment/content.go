@@ -10,6 +10,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/streams/compare"
 )
@@ -17,8 +18,8 @@ import (
 // content finds or builds what the pool's image has between OS image and configuration, for
 // the other stream. It goes under the tag that it would have after the move, so that the move finds
 // it. Both results are empty while it is being built.
-func (e *experiment) content(ctx context.Context, o *maker.Order) (image, notBuilt string, err error) {
-	if image, err = e.options.Maker.TakeContent(ctx, o); err != nil {
+func (e *experiment) content(ctx context.Context, o *order.Order) (image, notBuilt string, err error) {
+	if image, err = e.options.Registry.TakeContent(ctx, o); err != nil {
 		return "", "", err
 	}
 	builds, err := e.options.Backends.For(e.Config)
@@ -33,7 +34,7 @@ func (e *experiment) content(ctx context.Context, o *maker.Order) (image, notBui
 }
 
 // build has the content built, or follows that.
-func (e *experiment) build(ctx context.Context, o *maker.Order, builds backends.Backend) (image, notBuilt string, err error) {
+func (e *experiment) build(ctx context.Context, o *order.Order, builds backends.Backend) (image, notBuilt string, err error) {
 	if !e.IsUnderWay { // what runs, if anything, is for something else
 		if err := builds.Remove(ctx, o.Key); err != nil {
 			return "", "", err

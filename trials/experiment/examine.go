@@ -7,9 +7,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/streams/compare"
 	"github.com/layerwright/layerwright/trials/trial"
 )
@@ -46,7 +46,7 @@ func (e *experiment) examine(ctx context.Context) (*compare.Report, error) {
 	return trial.Examine(ctx, images, request)
 }
 
-func commonPlatform(a, b *preflight.Base) (preflight.Platform, preflight.Platform, bool) {
+func commonPlatform(a, b *recipe.Base) (recipe.Platform, recipe.Platform, bool) {
 	for _, p := range a.Platforms {
 		for _, q := range b.Platforms {
 			if p.Architecture == q.Architecture {
@@ -54,11 +54,11 @@ func commonPlatform(a, b *preflight.Base) (preflight.Platform, preflight.Platfor
 			}
 		}
 	}
-	return preflight.Platform{}, preflight.Platform{}, false
+	return recipe.Platform{}, recipe.Platform{}, false
 }
 
 // os opens the images of one side for one architecture.
-func (e *experiment) os(ctx context.Context, side *side, p preflight.Platform) (trial.OS, error) {
+func (e *experiment) os(ctx context.Context, side *side, p recipe.Platform) (trial.OS, error) {
 	os := trial.OS{Reference: side.Base.Image, HasExtensions: side.Configuration.ExtensionsImage != ""}
 	var err error
 	if os.Index, err = p.Open(ctx); err != nil {
@@ -68,7 +68,7 @@ func (e *experiment) os(ctx context.Context, side *side, p preflight.Platform) (
 	if err != nil {
 		return os, err
 	}
-	if os.Image, err = compose.WithoutConfiguration(image); err != nil {
+	if os.Image, err = registry.WithoutConfiguration(image); err != nil {
 		return os, err
 	}
 	if side == e.next && side.Extensions != "" {

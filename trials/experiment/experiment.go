@@ -9,14 +9,17 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/reuse"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
@@ -27,11 +30,12 @@ import (
 type Options struct {
 	// Client reads from the cache.
 	Client client.Client
-	// Base reads base images, Checker looks at what a MachineOSConfig names, and Maker makes the
-	// image.
-	Base    maker.BaseImages
-	Checker *preflight.Checker
-	Maker   *maker.Maker
+	// Base reads base images, Checker looks at what a MachineOSConfig names, Registry at what is
+	// there already, and Maker makes the image.
+	Base     configlayer.BaseImages
+	Checker  *preflight.Checker
+	Registry *reuse.Registry
+	Maker    *maker.Maker
 	// Backends build content.
 	Backends backends.Set
 }
@@ -66,7 +70,7 @@ type experiment struct {
 	Request
 
 	credentials credentials.Credentials
-	push        maker.Target
+	push        order.Target
 	// now is the pool's OS image, and next the other stream's with what is to be built on it.
 	now, next *side
 	// failed are what kept the content from being built on the other stream.
@@ -97,7 +101,7 @@ func (e *experiment) run(ctx context.Context) (*compare.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.push = maker.Target{Repository: repository, Tag: names.TrialTag(e.Pool.Name)}
+	e.push = order.Target{Repository: repository, Tag: names.TrialTag(e.Pool.Name)}
 	now, err := machineconfigs.Parse(e.Current)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
@@ -126,7 +130,7 @@ func (e *experiment) run(ctx context.Context) (*compare.Report, error) {
 // side is an OS image, and what the pool's image on it is made of. It is not described where the
 // image cannot be made, and problem is why.
 type side struct {
-	preflight.Recipe
+	recipe.Recipe
 
 	problem error
 }
@@ -141,7 +145,7 @@ func (s *side) describedInputs() *plan.Inputs {
 
 // sideOf finds the OS image of a configuration, and says what the pool's image on it would be.
 func (e *experiment) sideOf(ctx context.Context, config *machineconfigs.Config) (*side, error) {
-	out := &side{Recipe: preflight.Recipe{Configuration: config}}
+	out := &side{Recipe: recipe.Recipe{Configuration: config}}
 	if config.OSImageURL == "" {
 		return nil, fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf("nothing names it"))
 	}
@@ -183,10 +187,8 @@ func (e *experiment) image(ctx context.Context) (image, notBuilt string, err err
 			return "", notBuilt, err
 		}
 	}
-	result, err := e.options.Maker.Append(ctx, order, content, func(request *registry.AppendRequest) {
-		request.Tags = []string{e.push.Tag}
-		request.BeforeTags = e.StillAsked
-		request.Labels[mcfgv1.ImageLabelTrial] = e.Stream
+	result, err := e.options.Maker.Append(ctx, order, content, maker.Tagging{
+		Tags: []string{e.push.Tag}, Before: e.StillAsked, Labels: map[string]string{mcfgv1.ImageLabelTrial: e.Stream},
 	})
 	if err != nil {
 		return "", "", err
@@ -195,9 +197,9 @@ func (e *experiment) image(ctx context.Context) (image, notBuilt string, err err
 }
 
 // order says what image the trial makes.
-func (e *experiment) order() *maker.Order {
+func (e *experiment) order() *order.Order {
 	key := Key(e.Config)
-	o := &maker.Order{
+	o := &order.Order{
 		Key: key, Pool: e.Pool.Name, Config: e.Config.Name, Rendered: e.Then.MachineConfig.Name,
 		Credentials: e.credentials, PushSecret: e.Config.Spec.RenderedImagePushSecret.Name, Settings: objects.SettingsOf(e.Config),
 		Recipe: e.next.Recipe, Record: e.next.Described.Inputs.Record(),
@@ -207,7 +209,7 @@ func (e *experiment) order() *maker.Order {
 		},
 	}
 	o.IsStale = func(ctx context.Context, invocation string) (bool, error) {
-		return objects.IsRebuilt(ctx, e.options.Client, maker.ContentOf(&o.Recipe), o.Target.Repository, "", invocation)
+		return objects.IsRebuilt(ctx, e.options.Client, order.ContentOf(&o.Recipe), o.Target.Repository, "", invocation)
 	}
 	return o
 }

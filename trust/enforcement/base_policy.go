@@ -10,7 +10,7 @@ import (
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/osimage/osindex"
@@ -57,7 +57,7 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForPool, RecheckBase, fmt.Errorf(
 			"the OS image of MachineOSConfig %q is not known yet; see its status", e.config.Name))
 	}
-	ofBase, err := r.basePolicies.read(e.config.Name, base, func(p *preflight.Platform) (signaturepolicy.Files, error) {
+	ofBase, err := r.basePolicies.read(e.config.Name, base, func(p *recipe.Platform) (signaturepolicy.Files, error) {
 		return r.readBasePolicy(ctx, pull, p)
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 
 // read gives the files of an OS image. One MachineConfig is for all of a pool's architectures, so
 // they have to be the same for all. A registry may be slow: meanwhile others read theirs.
-func (b *basePolicies) read(config string, base *preflight.Base, read func(*preflight.Platform) (signaturepolicy.Files, error)) (signaturepolicy.Files, error) {
+func (b *basePolicies) read(config string, base *recipe.Base, read func(*recipe.Platform) (signaturepolicy.Files, error)) (signaturepolicy.Files, error) {
 	if last := b.of(config); last.image == base.Below() {
 		return last.files, nil
 	}
@@ -126,7 +126,7 @@ func (b *basePolicies) forget(config string) {
 
 // readBasePolicy reads the files that an OS image has for an architecture. Mostly its index keeps
 // them, and the registry is asked for no layer.
-func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, p *preflight.Platform) (signaturepolicy.Files, error) {
+func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, p *recipe.Platform) (signaturepolicy.Files, error) {
 	files := signaturepolicy.Files{}
 	at := map[string]string{}
 	index, err := p.Open(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
@@ -19,8 +19,8 @@ func TestASlowImageKeepsNoOneElseWaiting(t *testing.T) {
 	defer cancel()
 	policies := &basePolicies{}
 	reads := func(name string, first func() error) error {
-		base := &preflight.Base{Image: name, Platforms: []preflight.Platform{{Image: name}}}
-		files, err := policies.read(name, base, func(*preflight.Platform) (signaturepolicy.Files, error) {
+		base := &recipe.Base{Image: name, Platforms: []recipe.Platform{{Image: name}}}
+		files, err := policies.read(name, base, func(*recipe.Platform) (signaturepolicy.Files, error) {
 			return signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(name)}, first()
 		})
 		if err == nil {

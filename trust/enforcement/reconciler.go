@@ -17,7 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -61,7 +61,7 @@ type Options struct {
 	TrustPolicy TrustPolicy
 	// Bases is the OS image of a MachineOSConfig, with a client that reads it; nil where it is not
 	// known yet.
-	Bases func(config string) (*preflight.Base, *registry.Client)
+	Bases func(config string) (*recipe.Base, *registry.Client)
 	// Files reads files of OS images.
 	Files configlayer.FileReader
 }

@@ -30,7 +30,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
@@ -123,12 +123,12 @@ func newOpenShift(t *testing.T) *openShift {
 	o.reader = &exchangeable{as}
 	o.builder = worldtest.Start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, worldtest.Settings{
 		Options: builder.Options{Namespace: o.Namespace}, Trust: o.trust, TrustPolicy: o.policy,
-		Bases: func(string) (*preflight.Base, *registry.Client) {
+		Bases: func(string) (*recipe.Base, *registry.Client) {
 			if call := o.whileRead; call != nil {
 				o.whileRead = nil
 				call()
 			}
-			return &preflight.Base{}, nil
+			return &recipe.Base{}, nil
 		},
 	})
 	config := o.OSConfig(enforcedPool)

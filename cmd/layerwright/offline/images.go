@@ -16,7 +16,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
-	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -244,10 +244,10 @@ func (b *baseImage) choose(wanted []mcfgv1.ContainerfileArch) error {
 	return nil
 }
 
-func (b *baseImage) described() []description.Platform {
-	platforms := make([]description.Platform, len(b.platforms))
+func (b *baseImage) described() *recipe.Base {
+	platforms := make([]recipe.Platform, len(b.platforms))
 	for i, p := range b.platforms {
-		platforms[i] = description.Platform{Architecture: p.arch, Open: func() (*osindex.Index, error) { return p.index, nil }}
+		platforms[i] = recipe.Platform{Architecture: p.arch, Open: func(context.Context) (*osindex.Index, error) { return p.index, nil }}
 	}
-	return platforms
+	return &recipe.Base{Image: b.pinned, Platforms: platforms, IsChoice: b.isChoice}
 }

@@ -10,7 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
-	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/machineconfigs"
@@ -48,7 +48,7 @@ type Result struct {
 	Rendered *machineconfigs.Rendered
 	// Base and Extensions are name@digest; Extensions may be empty.
 	Base, Extensions string
-	Description      *description.Description
+	Description      *recipe.Description
 	// Platforms are in the order of Description.Platforms.
 	Platforms []PlatformResult
 	// Unused are things in the files that play no part, for people.
@@ -57,7 +57,7 @@ type Result struct {
 
 // PlatformResult is the image of one architecture.
 type PlatformResult struct {
-	*description.PlatformDescription
+	*recipe.PlatformDescription
 	// Containerfile is what a build would run; nil where there is nothing to build.
 	Containerfile *render.Rendered
 	// Config is the configuration layer; nil where the built content has to bring something that it
@@ -115,22 +115,21 @@ func Render(ctx context.Context, options Options) (*Result, error) {
 		return nil, err
 	}
 	r.Pool = wanted.Pool
-	request := description.Request{Config: wanted.Rendered.Config, Sources: wanted.Sources}
+	made := recipe.Recipe{Configuration: wanted.Rendered.Config, Sources: wanted.Sources}
 	base, err := r.openBase(ctx, wanted.Base, r.Architectures)
 	if err != nil {
 		return nil, err
 	}
-	request.Base, request.Platforms, request.IsChoice = base.pinned, base.described(), base.isChoice
-	if request.Extensions, err = r.pinExtensions(ctx, wanted.Extensions); err != nil {
+	made.Base = base.described()
+	if made.Extensions, err = r.pinExtensions(ctx, wanted.Extensions); err != nil {
 		return nil, err
 	}
-	described, err := description.Describe(request)
-	if err != nil {
+	if err := made.Describe(ctx); err != nil {
 		return nil, r.InSources(wanted, err)
 	}
 	result := &Result{
-		Pool: r.Pool, Rendered: wanted.Rendered, Description: described,
-		Base: request.Base, Extensions: request.Extensions, Unused: r.unused(request.Sources, described),
+		Pool: r.Pool, Rendered: wanted.Rendered, Description: made.Described,
+		Base: made.Base.Image, Extensions: made.Extensions, Unused: r.unused(made.Sources, made.Described),
 	}
 	if err := r.addPlatforms(ctx, base, result); err != nil {
 		return nil, r.InSources(wanted, err)
@@ -151,7 +150,7 @@ func (r *renderer) pinExtensions(ctx context.Context, reference string) (string,
 }
 
 // unused adds the Containerfiles that no architecture of the base image takes.
-func (r *renderer) unused(sources []containerfiles.Source, d *description.Description) []string {
+func (r *renderer) unused(sources []containerfiles.Source, d *recipe.Description) []string {
 	unused := r.Cluster.Unused
 	for _, source := range sources {
 		used := false
@@ -166,7 +165,7 @@ func (r *renderer) unused(sources []containerfiles.Source, d *description.Descri
 }
 
 func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Result) error {
-	sources := configlayer.Sources{Fetcher: r.Fetcher, Files: r.Indexer}
+	sources := configlayer.Sources{Fetcher: r.Fetcher, Base: r.Indexer}
 	for i := range result.Description.Platforms {
 		p := PlatformResult{PlatformDescription: &result.Description.Platforms[i]}
 		var err error

@@ -10,8 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
@@ -64,12 +64,12 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 	if err != nil {
 		return nil, err
 	}
-	request.Before, _ = r.inputs(now.Rendered.Config, now.Sources, from, nowExtensions) // what is wrong with it now is no matter of the move
+	request.Before, _ = r.inputs(ctx, now.Rendered.Config, now.Sources, from, nowExtensions) // what is wrong with it now is no matter of the move
 	thenExtensions, err := r.pinExtensions(ctx, then.Config.ExtensionsImage)
 	if err != nil {
 		return nil, err
 	}
-	if request.After, request.Problem = r.inputs(then.Config, now.Sources, to, thenExtensions); request.Problem != nil {
+	if request.After, request.Problem = r.inputs(ctx, then.Config, now.Sources, to, thenExtensions); request.Problem != nil {
 		request.Problem = layer.InSources(request.Problem, r.Cluster.parsed(then.Rendered.Sources))
 	}
 	report, err := trial.Examine(ctx, images, request)
@@ -80,14 +80,12 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 }
 
 // inputs are what an image is made of.
-func (*renderer) inputs(config *machineconfigs.Config, sources []containerfiles.Source, base *baseImage, extensions string) (*plan.Inputs, error) {
-	described, err := description.Describe(description.Request{
-		Config: config, Sources: sources, Base: base.pinned, Extensions: extensions, Platforms: base.described(), IsChoice: base.isChoice,
-	})
-	if err != nil {
+func (*renderer) inputs(ctx context.Context, config *machineconfigs.Config, sources []containerfiles.Source, base *baseImage, extensions string) (*plan.Inputs, error) {
+	made := recipe.Recipe{Configuration: config, Sources: sources, Base: base.described(), Extensions: extensions}
+	if err := made.Describe(ctx); err != nil {
 		return nil, err
 	}
-	return &described.Inputs, nil
+	return &made.Described.Inputs, nil
 }
 
 // streamOf is the stream that a pool follows now, as far as the objects say.

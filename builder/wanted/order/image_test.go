@@ -1,4 +1,4 @@
-package maker
+package order
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
@@ -15,9 +15,9 @@ func TestWhatNodesPull(t *testing.T) {
 	platform := func(name string, fresh *int64, layers ...int64) registry.PlatformResult {
 		return registry.PlatformResult{Platform: v1.Platform{OS: "linux", Architecture: name}, New: fresh, Layers: layers}
 	}
-	base := preflight.Base{Image: "base"}
+	base := recipe.Base{Image: "base"}
 	for _, name := range []string{"amd64", "arm64"} {
-		base.Platforms = append(base.Platforms, preflight.Platform{Platform: v1.Platform{OS: "linux", Architecture: name}})
+		base.Platforms = append(base.Platforms, recipe.Platform{Platform: v1.Platform{OS: "linux", Architecture: name}})
 	}
 	tests := map[string]struct {
 		platforms []registry.PlatformResult
@@ -31,7 +31,7 @@ func TestWhatNodesPull(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := (&Image{Platforms: tt.platforms}).compare(&Order{Recipe: preflight.Recipe{Base: &base}, Before: "before"})
+			got := (&Image{Platforms: tt.platforms}).Compare(&Order{Recipe: recipe.Recipe{Base: &base}, Before: "before"})
 			assert.Equal(t, tt.previous, got.Previous)
 			assert.Equal(t, tt.pulls, got.Pulls)
 		})

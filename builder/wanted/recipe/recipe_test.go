@@ -1,8 +1,9 @@
-package description_test
+package recipe_test
 
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
@@ -26,9 +27,9 @@ var (
 
 // index is that of an image with these paths: "path" is an empty file, "path -> target" a link.
 // opened gives an index of paths.
-func opened(t *testing.T, paths ...string) func() (*osindex.Index, error) {
+func opened(t *testing.T, paths ...string) func(context.Context) (*osindex.Index, error) {
 	t.Helper()
-	return func() (*osindex.Index, error) { return index(t, paths...), nil }
+	return func(context.Context) (*osindex.Index, error) { return index(t, paths...), nil }
 }
 
 func index(t *testing.T, paths ...string) *osindex.Index {
@@ -46,6 +47,11 @@ func index(t *testing.T, paths ...string) *osindex.Index {
 	x := &osindex.Index{}
 	require.NoError(t, x.Apply(&layer))
 	return x
+}
+
+// on is a base image with its architectures.
+func on(image string, platforms ...recipe.Platform) *recipe.Base {
+	return &recipe.Base{Image: image, Platforms: platforms}
 }
 
 func config(t *testing.T, spec mcfgv1.MachineConfigSpec, files ...string) *machineconfigs.Config {
@@ -70,53 +76,53 @@ func source(arch mcfgv1.ContainerfileArch, text string, context ...string) conta
 
 func TestDescribeInputs(t *testing.T) {
 	t.Parallel()
-	amd64 := description.Platform{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "opt -> var/opt")}
-	arm64 := description.Platform{Architecture: mcfgv1.Arm64, Open: opened(t, "usr/bin/dnf")}
+	amd64 := recipe.Platform{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "opt -> var/opt")}
+	arm64 := recipe.Platform{Architecture: mcfgv1.Arm64, Open: opened(t, "usr/bin/dnf")}
 	tests := map[string]struct {
-		request           description.Request
+		recipe            recipe.Recipe
 		wantConfig        []string
 		wantContainerfile []mcfgv1.ContainerfileArch
 		wantBuildInputs   []string
 	}{
 		"configuration only": {
-			request:    description.Request{Config: config(t, mcfgv1.MachineConfigSpec{}, "/etc/b", "/etc/a"), Platforms: []description.Platform{amd64}},
+			recipe:     recipe.Recipe{Configuration: config(t, mcfgv1.MachineConfigSpec{}, "/etc/b", "/etc/a"), Base: on(base, amd64)},
 			wantConfig: []string{"file /etc/a", "file /etc/b"},
 		},
 		"what is in the image of one architecture counts": {
-			request: description.Request{
-				Config:    config(t, mcfgv1.MachineConfigSpec{}, "/opt/a"),
-				Platforms: []description.Platform{amd64, arm64},
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}, "/opt/a"),
+				Base:          on(base, amd64, arm64),
 			},
 			wantConfig: []string{"file /opt/a"},
 		},
 		"what is node state does not": {
-			request: description.Request{Config: config(t, mcfgv1.MachineConfigSpec{KernelArguments: []string{"quiet"}}, "/opt/a"), Platforms: []description.Platform{amd64}},
+			recipe: recipe.Recipe{Configuration: config(t, mcfgv1.MachineConfigSpec{KernelArguments: []string{"quiet"}}, "/opt/a"), Base: on(base, amd64)},
 		},
 		"one Containerfile counts once for all its architectures": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{}), Platforms: []description.Platform{amd64, arm64},
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}), Base: on(base, amd64, arm64),
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM configs\nRUN true\n"), source(mcfgv1.S390, "FROM configs\nRUN false\n")},
 			},
 			wantContainerfile: []mcfgv1.ContainerfileArch{mcfgv1.NoArch},
 		},
 		"an architecture's own Containerfile wins": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{}), Platforms: []description.Platform{amd64, arm64},
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}), Base: on(base, amd64, arm64),
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM configs\nRUN true\n"), source(mcfgv1.Arm64, "FROM configs\nRUN false\n")},
 			},
 			wantContainerfile: []mcfgv1.ContainerfileArch{mcfgv1.Arm64, mcfgv1.NoArch},
 		},
 		"a Containerfile of comments is none": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{}), Platforms: []description.Platform{amd64},
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}), Base: on(base, amd64),
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "# later\n")},
 			},
 		},
 		"files that are copied count, others of the ConfigMap don't": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{}), Platforms: []description.Platform{amd64},
-				Sources:     []containerfiles.Source{source(mcfgv1.NoArch, "FROM configs\nCOPY tool /usr/bin/\n", "tool", "other")},
-				BuildInputs: []plan.Item{{Name: "Secret etc-pki-entitlement", Hash: "1"}},
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}), Base: on(base, amd64),
+				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM configs\nCOPY tool /usr/bin/\n", "tool", "other")},
+				Inputs:  recipe.BuildInputs{Items: []plan.Item{{Name: "Secret etc-pki-entitlement", Hash: "1"}}},
 			},
 			wantContainerfile: []mcfgv1.ContainerfileArch{mcfgv1.NoArch},
 			wantBuildInputs:   []string{"Secret etc-pki-entitlement", "file tool of the build context for NoArch"},
@@ -125,9 +131,9 @@ func TestDescribeInputs(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.request.Base, tt.request.Extensions = base, extensions
-			d, err := description.Describe(tt.request)
-			require.NoError(t, err)
+			tt.recipe.Extensions = extensions
+			require.NoError(t, tt.recipe.Describe(t.Context()))
+			d := tt.recipe.Described
 			var gotConfig, gotBuildInputs []string
 			for _, item := range d.Inputs.Config {
 				gotConfig = append(gotConfig, item.Name)
@@ -145,7 +151,7 @@ func TestDescribeInputs(t *testing.T) {
 			assert.Equal(t, "sha256:"+strings.Repeat("1", 64), d.Inputs.Base)
 			assert.Equal(t, "sha256:"+strings.Repeat("2", 64), d.Inputs.Extensions)
 			assert.Equal(t, d.Inputs.Keys(), d.Keys)
-			assert.Len(t, d.Platforms, len(tt.request.Platforms))
+			assert.Len(t, d.Platforms, len(tt.recipe.Base.Platforms))
 		})
 	}
 }
@@ -153,12 +159,12 @@ func TestDescribeInputs(t *testing.T) {
 func TestKeysAndLineEnds(t *testing.T) {
 	t.Parallel()
 	keys := func(text string) plan.Keys {
-		d, err := description.Describe(description.Request{
-			Config: config(t, mcfgv1.MachineConfigSpec{}), Base: base, Sources: []containerfiles.Source{source(mcfgv1.NoArch, text)},
-			Platforms: []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/dnf")}},
-		})
-		require.NoError(t, err)
-		return d.Keys
+		r := recipe.Recipe{
+			Configuration: config(t, mcfgv1.MachineConfigSpec{}), Sources: []containerfiles.Source{source(mcfgv1.NoArch, text)},
+			Base: on(base, recipe.Platform{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/dnf")}),
+		}
+		require.NoError(t, r.Describe(t.Context()))
+		return r.Described.Keys
 	}
 	lf := keys("FROM os-base-image\nRUN true\n")
 	assert.Equal(t, lf, keys("FROM os-base-image\r\nRUN true\r\n"))
@@ -167,40 +173,40 @@ func TestKeysAndLineEnds(t *testing.T) {
 
 func TestDescribeErrors(t *testing.T) {
 	t.Parallel()
-	amd64 := []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "etc/dir/file")}}
-	bare := []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t)}}
+	amd64 := []recipe.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, "usr/bin/rpm-ostree", "etc/dir/file")}}
+	bare := []recipe.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t)}}
 	usbguard := mcfgv1.MachineConfigSpec{Extensions: []string{"usbguard"}}
 	tests := map[string]struct {
-		request    description.Request
+		recipe     recipe.Recipe
 		wantReason string
 		want       []string
 	}{
-		"no architecture": {request: description.Request{Config: config(t, usbguard)}, want: []string{"no architecture"}},
+		"no architecture": {recipe: recipe.Recipe{Configuration: config(t, usbguard), Base: on(base)}, want: []string{"no architecture"}},
 		"a base without digest": {
-			request: description.Request{Config: config(t, mcfgv1.MachineConfigSpec{}), Base: "registry.example.com/os:1", Platforms: amd64},
-			want:    []string{"registry.example.com/os:1", "digest"},
+			recipe: recipe.Recipe{Configuration: config(t, mcfgv1.MachineConfigSpec{}), Base: on("registry.example.com/os:1", amd64...)},
+			want:   []string{"registry.example.com/os:1", "digest"},
 		},
 		"a file for a directory, and a Containerfile that fails": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{}, "/etc/dir"), Base: base, Platforms: amd64,
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{}, "/etc/dir"), Base: on(base, amd64...),
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM scratch\nADD x /\n")},
 			},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 			want:       []string{"/etc/dir", "line 1"},
 		},
 		"extensions without their image": {
-			request:    description.Request{Config: config(t, usbguard), Base: base, Platforms: amd64},
+			recipe:     recipe.Recipe{Configuration: config(t, usbguard), Base: on(base, amd64...)},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 			want:       []string{"extensions image"},
 		},
 		"extensions on a base without package manager": {
-			request:    description.Request{Config: config(t, usbguard), Base: base, Extensions: extensions, Platforms: bare},
+			recipe:     recipe.Recipe{Configuration: config(t, usbguard), Base: on(base, bare...), Extensions: extensions},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 			want:       []string{"package manager"},
 		},
 		"a kernel of another architecture": {
-			request: description.Request{
-				Config: config(t, mcfgv1.MachineConfigSpec{KernelType: "64k-pages"}), Base: base, Extensions: extensions, Platforms: amd64,
+			recipe: recipe.Recipe{
+				Configuration: config(t, mcfgv1.MachineConfigSpec{KernelType: "64k-pages"}), Base: on(base, amd64...), Extensions: extensions,
 			},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 			want:       []string{"64k-pages", "ARM64"},
@@ -209,7 +215,7 @@ func TestDescribeErrors(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := description.Describe(tt.request)
+			err := tt.recipe.Describe(t.Context())
 			require.Error(t, err)
 			assert.Equal(t, tt.wantReason, fault.Reason(err))
 			assert.Equal(t, tt.wantReason != "", fault.IsTerminal(err))
@@ -226,11 +232,12 @@ func TestRenderUsesThePackageManagerOfTheBase(t *testing.T) {
 		"rpm-ostree install": {"usr/bin/rpm-ostree", "usr/bin/dnf"},
 		"dnf install":        {"usr/bin/dnf -> dnf5", "usr/bin/dnf5"},
 	} {
-		d, err := description.Describe(description.Request{
-			Config: config(t, mcfgv1.MachineConfigSpec{Extensions: []string{"usbguard"}}), Base: base, Extensions: extensions,
-			Platforms: []description.Platform{{Architecture: mcfgv1.Amd64, Open: opened(t, paths...)}},
-		})
-		require.NoError(t, err)
+		r := recipe.Recipe{
+			Configuration: config(t, mcfgv1.MachineConfigSpec{Extensions: []string{"usbguard"}}), Extensions: extensions,
+			Base: on(base, recipe.Platform{Architecture: mcfgv1.Amd64, Open: opened(t, paths...)}),
+		}
+		require.NoError(t, r.Describe(t.Context()))
+		d := r.Described
 		rendered, err := d.Render(&d.Platforms[0], "", map[string]string{"os": "mine"})
 		require.NoError(t, err)
 		assert.Contains(t, rendered.Text, manager)

@@ -1,4 +1,4 @@
-package maker
+package reuse
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/wanted/order"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -19,12 +20,12 @@ import (
 // that may be taken. Whoever may push can give the tag to anything, and write any label. Beside an
 // error, an image is one that is there, and of which it can't be found out now whether it may be
 // taken.
-func (m *Maker) FindImage(ctx context.Context, push *registry.Client, t Target, key string, platforms []preflight.Platform) (string, error) {
-	image, err := find(ctx, push, t, identity{mcfgv1.ImageLabelBuildKey, key}, platforms)
-	if err != nil || image == "" || m.options.MayReuse == nil {
+func (r *Registry) FindImage(ctx context.Context, with credentials.Credentials, t order.Target, key string, platforms []recipe.Platform) (string, error) {
+	image, err := find(ctx, with.Push, t, identity{mcfgv1.ImageLabelBuildKey, key}, platforms)
+	if err != nil || image == "" || r.options.MayReuse == nil {
 		return image, err
 	}
-	may, err := m.options.MayReuse(ctx, push, image)
+	may, err := r.options.MayReuse(ctx, with.Push, image)
 	if err == nil && !may {
 		return "", nil
 	}
@@ -32,26 +33,17 @@ func (m *Maker) FindImage(ctx context.Context, push *registry.Client, t Target, 
 }
 
 // Found describes an image that FindImage has found.
-func (o *Order) Found(ctx context.Context, image string) (*Image, error) {
-	results, err := imagesOf(ctx, o.Credentials.Push, image, o.platforms())
+func Found(ctx context.Context, o *order.Order, image string) (*order.Image, error) {
+	results, err := imagesOf(ctx, o.Credentials.Push, image, o.EachPlatform())
 	if err != nil {
 		return nil, err
 	}
-	return (&Image{Pinned: image, Platforms: results, Message: "the registry had the image already"}).compare(o), nil
-}
-
-// platforms are those of the base image.
-func (o *Order) platforms() []v1.Platform {
-	platforms := make([]v1.Platform, len(o.Base.Platforms))
-	for i, p := range o.Base.Platforms {
-		platforms[i] = p.Platform
-	}
-	return platforms
+	return (&order.Image{Pinned: image, Platforms: results, Message: "the registry had the image already"}).Compare(o), nil
 }
 
 // PreBuilt describes an image that the installer had built. It may be anywhere, so either secret
 // may be the one that reads it.
-func PreBuilt(ctx context.Context, credentials credentials.Credentials, image string) (*Image, error) {
+func PreBuilt(ctx context.Context, credentials credentials.Credentials, image string) (*order.Image, error) {
 	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
 			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))
@@ -69,7 +61,7 @@ func PreBuilt(ctx context.Context, credentials credentials.Credentials, image st
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
 	}
-	return &Image{Pinned: image, Platforms: results, Message: "the installer had built the image"}, nil
+	return &order.Image{Pinned: image, Platforms: results, Message: "the installer had built the image"}, nil
 }
 
 // imagesOf reads what the image of each platform is, of one that is in a registry already.
@@ -101,7 +93,7 @@ type identity struct{ label, key string }
 // find finds the image with a key under its tag, by digest; empty where there is none. What has the
 // tag and does not say, in the label, that it is that image is none: someone else may have pushed
 // it.
-func find(ctx context.Context, push *registry.Client, t Target, is identity, platforms []preflight.Platform) (string, error) {
+func find(ctx context.Context, push *registry.Client, t order.Target, is identity, platforms []recipe.Platform) (string, error) {
 	look := push.Exists
 	if is.label == mcfgv1.ImageLabelContentKey { // which has the next tag where the first can't be moved
 		look = push.Newest

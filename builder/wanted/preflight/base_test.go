@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
@@ -62,7 +63,7 @@ func TestBaseImagesAreOpenedWithOnesOwnCredentials(t *testing.T) {
 		return true
 	})
 	checker := New(Options{Indexer: emptyIndexes{}})
-	base := func(name string) *Base {
+	base := func(name string) *recipe.Base {
 		pull := registry.New(registry.Options{Keychain: account(name), Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 1}})
 		found, err := checker.BaseImage(t.Context(), credentials.Credentials{Pull: pull, Access: name}, pinned, nil)
 		require.NoError(t, err)

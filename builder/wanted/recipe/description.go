@@ -1,7 +1,8 @@
-package description
+package recipe
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -21,45 +22,15 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// Request is what an image is to be made of.
-type Request struct {
-	// Config is the pool's rendered configuration.
-	Config *machineconfigs.Config
-	// Sources are the administrator's Containerfiles; none means configuration only.
-	Sources []containerfiles.Source
-	// Base is the OS image, as name@sha256:digest: the manifest list where there is one.
-	Base string
-	// Extensions is the image that extensions and kernels are in, as name@sha256:digest; empty
-	// where there is none.
-	Extensions string
-	// Platforms are the architectures to make the image for, at least one.
-	Platforms []Platform
-	// IsChoice reports whether the OS image is for several architectures, whether or not all of
-	// them are in Platforms.
-	IsChoice bool
-	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as
-	// entitlements.
-	BuildInputs []plan.Item
-}
-
-// Platform is one architecture of the base image.
-type Platform struct {
-	// Architecture is never NoArch.
-	Architecture mcfgv1.ContainerfileArch
-	// Open is what the base image has on this architecture. It is called once, and nothing of it is
-	// kept.
-	Open func() (*osindex.Index, error)
-}
-
 // Description is an image, said exactly.
 type Description struct {
 	// Inputs are everything that decides what the image holds, and Keys its identity.
 	Inputs plan.Inputs
 	Keys   plan.Keys
-	// Platforms are the architectures, in the order of the request.
+	// Platforms are the architectures, in the order of the base image.
 	Platforms []PlatformDescription
 
-	request Request
+	recipe Recipe
 }
 
 // PlatformDescription is the image of one architecture.
@@ -82,18 +53,15 @@ type PlatformDescription struct {
 	packageManager render.PackageManager
 }
 
-// Describe says which image the request means. Errors are Terminal (internal/fault) with the reason
-// of a condition: InvalidContainerfile, or InvalidMachineConfig for what the configuration asks for
-// and this base image cannot have, or what opening the base image says. All that is wrong is
-// joined, each part with object, place and fix.
-func Describe(request Request) (*Description, error) {
-	if len(request.Platforms) == 0 {
+// describe says which image a recipe means.
+func describe(ctx context.Context, r Recipe) (*Description, error) {
+	if len(r.Base.Platforms) == 0 {
 		return nil, errors.New("describing an image: no architecture is given")
 	}
-	d := &Description{request: request}
+	d := &Description{recipe: r}
 	var errs []error
-	for _, platform := range request.Platforms {
-		index, err := platform.Open()
+	for _, platform := range r.Base.Platforms {
+		index, err := platform.Open(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -104,25 +72,25 @@ func Describe(request Request) (*Description, error) {
 	if err := joinOnce(errs); err != nil {
 		return nil, err
 	}
-	inputs, err := d.inputs()
-	if err != nil {
+	var err error
+	if d.Inputs, err = d.inputs(); err != nil {
 		return nil, err
 	}
-	d.Inputs, d.Keys, d.request.Platforms = inputs, inputs.Keys(), nil
+	d.Keys = d.Inputs.Keys()
 	return d, nil
 }
 
 func (d *Description) describe(arch mcfgv1.ContainerfileArch, index *osindex.Index) (PlatformDescription, error) {
 	p := PlatformDescription{Architecture: arch, packageManager: packageManager(index)}
-	p.Source, _ = containerfiles.Select(d.request.Sources, arch)
-	failed := p.content(&d.request)
+	p.Source, _ = containerfiles.Select(d.recipe.Sources, arch)
+	failed := p.content(&d.recipe)
 	// Content may bring accounts and units that the configuration is about.
 	split := layer.Split
 	if failed != nil || p.HasContent {
 		split = layer.Provisional
 	}
 	var err error
-	if p.Layer, err = split(d.request.Config, index); err != nil {
+	if p.Layer, err = split(d.recipe.Configuration, index); err != nil {
 		err = fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
 	return p, fault.Join(err, failed)
@@ -130,11 +98,11 @@ func (d *Description) describe(arch mcfgv1.ContainerfileArch, index *osindex.Ind
 
 // content says what is built. It is rendered once here: what is wrong with extensions and kernel is
 // known before anything starts.
-func (p *PlatformDescription) content(request *Request) error {
+func (p *PlatformDescription) content(r *Recipe) error {
 	if err := p.check(); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
 	}
-	rendered, err := p.render(request, placeholder, nil)
+	rendered, err := p.render(r, placeholder, nil)
 	if err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
@@ -157,15 +125,15 @@ func (p *PlatformDescription) check() error {
 	return nil
 }
 
-func (p *PlatformDescription) render(request *Request, configImage string, labels map[string]string) (*render.Rendered, error) {
+func (p *PlatformDescription) render(r *Recipe, configImage string, labels map[string]string) (*render.Rendered, error) {
 	return render.Render(render.Input{
 		Containerfile:   p.containerfile,
 		Context:         p.Source.Context,
-		BaseImage:       request.Base,
+		BaseImage:       r.Base.Image,
 		ConfigImage:     configImage,
-		ExtensionsImage: request.Extensions,
-		Extensions:      request.Config.Extensions,
-		Kernel:          render.KernelType(request.Config.KernelType),
+		ExtensionsImage: r.Extensions,
+		Extensions:      r.Configuration.Extensions,
+		Kernel:          render.KernelType(r.Configuration.KernelType),
 		Architecture:    p.Architecture,
 		PackageManager:  p.packageManager,
 		Labels:          labels,
@@ -176,7 +144,23 @@ func (p *PlatformDescription) render(request *Request, configImage string, label
 // the base image with the configuration appended, as name@sha256:digest; it may be empty where the
 // strategy is AppendAfter.
 func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*render.Rendered, error) {
-	return p.render(&d.request, configImage, labels)
+	return p.render(&d.recipe, configImage, labels)
+}
+
+// StartsFromConfigs reports whether the Containerfile starts from the image with the configuration.
+func (p *PlatformDescription) StartsFromConfigs() bool {
+	return p.containerfile != nil && render.UsesConfigImage(p.containerfile, p.Architecture)
+}
+
+// FullName is what an image's name in the Containerfile means; empty for short names, and for those
+// that it does not name itself.
+func (p *PlatformDescription) FullName(image string) string {
+	uses, _ := containerfiles.Images(p.containerfile, containerfiles.PlatformArgs(p.Architecture)) // names that stand for nothing were refused
+	i := slices.IndexFunc(uses, func(use containerfiles.ImageUse) bool { return use.Reference == image })
+	if i < 0 || uses[i].Short {
+		return ""
+	}
+	return uses[i].Normalized
 }
 
 // IsConfigFirst reports whether content is built on top of the configuration.
@@ -199,7 +183,7 @@ func (d *Description) LayerOn(p *PlatformDescription, open func() (*osindex.Inde
 	if p.IsConfigFirst() {
 		on, err = p.Layer.Complete(index)
 	} else {
-		on, err = layer.Split(d.request.Config, index)
+		on, err = layer.Split(d.recipe.Configuration, index)
 	}
 	if err != nil {
 		return nil, nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
@@ -251,21 +235,21 @@ func joinOnce(errs []error) error {
 // inputs are what the keys are made of.
 func (d *Description) inputs() (plan.Inputs, error) {
 	in := plan.Inputs{
-		ExtensionNames: d.request.Config.Extensions,
-		KernelType:     d.request.Config.KernelType,
-		BuildInputs:    slices.Clone(d.request.BuildInputs),
+		ExtensionNames: d.recipe.Configuration.Extensions,
+		KernelType:     d.recipe.Configuration.KernelType,
+		BuildInputs:    slices.Clone(d.recipe.Inputs.Items),
 		ConfigVersion:  layer.Version,
 	}
 	var err error
-	if in.Base, err = digestOf("base image", d.request.Base); err != nil {
+	if in.Base, err = digestOf("base image", d.recipe.Base.Image); err != nil {
 		return in, err
 	}
-	if d.request.Extensions != "" {
-		if in.Extensions, err = digestOf("extensions image", d.request.Extensions); err != nil {
+	if d.recipe.Extensions != "" {
+		if in.Extensions, err = digestOf("extensions image", d.recipe.Extensions); err != nil {
 			return in, err
 		}
 	}
-	if d.request.IsChoice {
+	if d.recipe.Base.IsChoice {
 		for _, p := range d.Platforms {
 			in.Architectures = append(in.Architectures, mcfgv1.Architecture(p.Architecture))
 		}

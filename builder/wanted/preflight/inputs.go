@@ -17,6 +17,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -52,18 +53,9 @@ func (c *Checker) Sources(ctx context.Context, config *mcfgv1.MachineOSConfig) (
 	return sources, nil
 }
 
-// BuildInputs are the optional objects that RUN lines can use, as far as they are there: published
-// names, in the controller's namespace.
-type BuildInputs struct {
-	// Inputs are for the backend, and Items for the keys: a build with other certificates or
-	// repositories is another build.
-	Inputs []backend.Input
-	Items  []plan.Item
-}
-
 // BuildInputs finds the optional objects for a pool.
-func (c *Checker) BuildInputs(ctx context.Context, pool string) (BuildInputs, error) {
-	var found BuildInputs
+func (c *Checker) BuildInputs(ctx context.Context, pool string) (recipe.BuildInputs, error) {
+	var found recipe.BuildInputs
 	for _, wanted := range []struct {
 		input  backend.Input
 		object client.Object

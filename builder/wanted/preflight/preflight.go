@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -53,7 +54,7 @@ type Checker struct {
 
 	options  Options
 	resolved *memory[registry.Resolved]
-	bases    *memory[*Base]
+	bases    *memory[*recipe.Base]
 	pushable *memory[bool]
 }
 
@@ -69,7 +70,7 @@ func New(options Options) *Checker {
 		Source:   &credentials.Source{Reader: options.Reader, Namespace: options.Namespace, Connect: options.Connect, Mirrors: options.Mirrors},
 		options:  options,
 		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
-		bases:    newMemory[*Base](options.Clock, options.TTL, maxResolved),
+		bases:    newMemory[*recipe.Base](options.Clock, options.TTL, maxResolved),
 		pushable: newMemory[bool](options.Clock, options.TTL, maxResolved),
 	}
 }
@@ -92,14 +93,14 @@ type Request struct {
 type Result struct {
 	// Credentials are those of the MachineOSConfig.
 	credentials.Credentials
-	Recipe
+	recipe.Recipe
 }
 
 // Inspect checks everything but whether the image may be pushed, which CanPush does when it
 // matters: while no image has to be made, no one need be able to. It is checked here too where
 // something else is wrong, so that people learn of both.
 func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error) {
-	i := &inspection{Checker: c, request: request, result: &Result{Recipe: Recipe{Configuration: request.Rendered}}}
+	i := &inspection{Checker: c, request: request, result: &Result{Recipe: recipe.Recipe{Configuration: request.Rendered}}}
 	var pushErr error
 	i.result.Credentials, pushErr = c.Credentials(ctx, request.Config)
 	i.fail(pushErr)

@@ -7,77 +7,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/wanted/recipe"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
-
-// Base is an OS image: what it is called, and what it has.
-type Base struct {
-	// Image is it by digest, the manifest list where there is one.
-	Image string
-	// Stream is the stream that it says it is of; empty where it says nothing.
-	Stream string
-	// Created is when it says that it was made, the newest of its architectures; zero where it says
-	// nothing.
-	Created time.Time
-	// Platforms are those of the architectures that were asked for, in the image's order.
-	Platforms []Platform
-	// IsChoice reports whether the image is for several architectures, whether or not all of them
-	// were asked for.
-	IsChoice bool
-}
-
-// Below is what the image of a pool is made of, by digest: that of the only architecture which was
-// asked for, or the manifest list.
-func (b *Base) Below() string {
-	if len(b.Platforms) == 1 {
-		return b.Platforms[0].Image
-	}
-	return b.Image
-}
-
-// Architectures are those that were asked for.
-func (b *Base) Architectures() []mcfgv1.Architecture {
-	out := make([]mcfgv1.Architecture, len(b.Platforms))
-	for i, p := range b.Platforms {
-		out[i] = mcfgv1.Architecture(p.Architecture)
-	}
-	return out
-}
-
-// Platform is the image for one architecture.
-type Platform struct {
-	Architecture mcfgv1.ContainerfileArch
-	// Platform is how the image list names it.
-	Platform v1.Platform
-	// Image is the image of this architecture alone, by digest.
-	Image string
-	// Layers is the number of layers it has.
-	Layers int
-	// Open is what it has. That takes much memory: one is let go before the next is opened, and
-	// none is kept.
-	Open func(ctx context.Context) (*osindex.Index, error)
-}
-
-// Layers is the number of layers that the base image has for a platform; 0 where it has none.
-func (b *Base) Layers(platform v1.Platform) int {
-	for i := range b.Platforms {
-		if p := &b.Platforms[i]; p.Platform.Architecture == platform.Architecture {
-			return p.Layers
-		}
-	}
-	return 0
-}
 
 // resolve finds what a reference stands for.
 func (i *inspection) resolve(ctx context.Context, reference string) (registry.Resolved, error) {
@@ -99,7 +40,7 @@ func (i *inspection) resolveBase(ctx context.Context) {
 	spec := string(i.request.Config.Spec.BaseOSImagePullSpec)
 	field, reference := "spec.baseOSImagePullSpec", spec
 	if reference == "" {
-		field, reference = description.FieldOSImageURL, i.request.Rendered.OSImageURL
+		field, reference = recipe.FieldOSImageURL, i.request.Rendered.OSImageURL
 	}
 	if reference == "" {
 		i.fail(fault.NewTerminal(mcfgv1.ReasonImageNotFound, errors.New(
@@ -117,14 +58,14 @@ func (i *inspection) resolveBase(ctx context.Context) {
 
 // aboutImage says which field names the image that an error is about.
 func (i *inspection) aboutImage(field string, err error) error {
-	if field == description.FieldOSImageURL || field == description.FieldExtensionsImage {
-		return description.AboutField(i.request.Rendered, field, err)
+	if field == recipe.FieldOSImageURL || field == recipe.FieldExtensionsImage {
+		return recipe.AboutField(i.request.Rendered, field, err)
 	}
 	return about(field, err)
 }
 
 // chooseBase reads what the OS image has for the architectures that are wanted.
-func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (*Base, error) {
+func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (*recipe.Base, error) {
 	var chosen []mcfgv1.Architecture
 	if offered := architecturesOf(found.Platforms); len(offered) > 0 {
 		var err error
@@ -144,7 +85,7 @@ func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (
 
 // ChooseBase finds the OS image that a reference stands for, and reads what it has for the
 // architectures that are wanted.
-func (c *Checker) ChooseBase(ctx context.Context, with credentials.Credentials, reference string, demand plan.Demand) (*Base, error) {
+func (c *Checker) ChooseBase(ctx context.Context, with credentials.Credentials, reference string, demand plan.Demand) (*recipe.Base, error) {
 	i := &inspection{Checker: c, request: Request{Demand: demand}, result: &Result{Credentials: with}}
 	found, err := i.resolve(ctx, reference)
 	if err != nil {
@@ -168,7 +109,7 @@ func architecturesOf(platforms []v1.Platform) []mcfgv1.Architecture {
 func (i *inspection) resolveExtensions(ctx context.Context) {
 	reference, field := string(i.request.Config.Spec.BaseOSExtensionsImagePullSpec), "spec.baseOSExtensionsImagePullSpec"
 	if reference == "" {
-		field, reference = description.FieldExtensionsImage, i.request.Rendered.ExtensionsImage
+		field, reference = recipe.FieldExtensionsImage, i.request.Rendered.ExtensionsImage
 	}
 	if reference == "" || !i.usesExtensions() {
 		return
@@ -230,18 +171,18 @@ func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 // BaseImage reads what an OS image has, by digest, for some of its architectures; for all that
 // nodes can have where none is named. It is opened with the same credentials later, so what others
 // have found with theirs is not given.
-func (c *Checker) BaseImage(ctx context.Context, with credentials.Credentials, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
-	return c.bases.get(ctx, question{about: pinned, with: with.Access + fmt.Sprint(wanted)}, func() (*Base, error) {
+func (c *Checker) BaseImage(ctx context.Context, with credentials.Credentials, pinned string, wanted []mcfgv1.Architecture) (*recipe.Base, error) {
+	return c.bases.get(ctx, question{about: pinned, with: with.Access + fmt.Sprint(wanted)}, func() (*recipe.Base, error) {
 		return c.readBase(ctx, with.Pull, pinned, wanted)
 	})
 }
 
-func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
+func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*recipe.Base, error) {
 	found, err := pull.Resolve(ctx, pinned)
 	if err != nil {
 		return nil, err
 	}
-	base := &Base{Image: found.Image, IsChoice: len(architecturesOf(found.Platforms)) > 1}
+	base := &recipe.Base{Image: found.Image, IsChoice: len(architecturesOf(found.Platforms)) > 1}
 	for _, platform := range found.EachPlatform() {
 		if arch, _ := mcfgv1.ArchitectureFromOCI(platform.Architecture); len(wanted) > 0 && found.Platforms != nil && !slices.Contains(wanted, arch) {
 			continue
@@ -256,7 +197,7 @@ func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned st
 	return base, nil
 }
 
-func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Client, platform v1.Platform) error {
+func (c *Checker) addPlatform(ctx context.Context, base *recipe.Base, pull *registry.Client, platform v1.Platform) error {
 	if _, known := mcfgv1.ArchitectureFromOCI(platform.Architecture); platform.Architecture != "" && (!known || platform.OS != "linux") {
 		return nil
 	}
@@ -285,7 +226,7 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 		base.Created = config.Created.Time
 	}
 	name, _, _ := strings.Cut(base.Image, "@")
-	added := Platform{
+	added := recipe.Platform{
 		Architecture: mcfgv1.ContainerfileArch(arch), Image: name + "@" + digest.String(),
 		Platform: v1.Platform{OS: "linux", Architecture: config.Architecture, Variant: platform.Variant},
 	}
@@ -307,7 +248,7 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 
 // index reads what an image has. One that Layerwright made has the configuration of another time or
 // pool on top. The new one takes its place, so nothing of it counts.
-func (c *Checker) index(ctx context.Context, image v1.Image, p *Platform) (*osindex.Index, error) {
+func (c *Checker) index(ctx context.Context, image v1.Image, p *recipe.Platform) (*osindex.Index, error) {
 	image, err := registry.WithoutConfiguration(image)
 	if err != nil {
 		return nil, err
