@@ -13,10 +13,14 @@ import (
 
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/builds"
+	"github.com/layerwright/layerwright/builder/cleanup"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/configs"
+	"github.com/layerwright/layerwright/builder/content"
 	"github.com/layerwright/layerwright/builder/made"
 	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/making"
+	"github.com/layerwright/layerwright/builder/report"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/builder/reuse"
 	"github.com/layerwright/layerwright/builder/runs"
@@ -171,9 +175,19 @@ func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.Pass
 		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Registry: p.Registry, InWork: o.InWork,
 	})
 	p.Builds = builds.New(builds.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Finder: p.Finder, Registry: p.Registry, Maker: p.Maker, Backends: o.Backends, Images: o.Images,
-		Remover: p.Remover, Made: &made.Writer{Client: c, Images: o.Images}, Runs: p.Runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
-		Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
+		Client: c, Clock: now, Backends: o.Backends, Runs: p.Runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent,
+		Attempt: o.Attempt, InWork: o.InWork,
+		Report: &report.Reporter{Clock: now, Events: publisher, Metrics: o.Metrics},
+		Cleaner: cleanup.New(cleanup.Options{
+			Client: c, Clock: now, Events: publisher, Recipes: p.Finder, Backends: o.Backends, Remover: p.Remover, Runs: p.Runs,
+		}),
+		Imager: making.New(making.Options{
+			Reader: reader, Clock: now, Finder: p.Finder, Registry: p.Registry, Maker: p.Maker, Images: o.Images, Metrics: o.Metrics,
+			Made: &made.Writer{Client: c, Images: o.Images},
+			Content: content.New(content.Options{
+				Client: c, Events: publisher, Registry: p.Registry, Maker: p.Maker, Backends: o.Backends, Images: o.Images, Metrics: o.Metrics,
+			}),
+		}),
 	})
 	p.Configs = configs.New(configs.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: p.Finder, Builds: p.Builds, HasBackend: o.Backends.Has,

@@ -1,7 +1,7 @@
-// Package builds makes the images that MachineOSBuilds ask for, each in one or more reconciles that
-// can end anywhere and are gone on with.
+// Package builds reconciles MachineOSBuilds: each is made in one or more reconciles that can end
+// anywhere and are gone on with.
 //
-// Rule: a build makes what its object says and decides nothing about what is wanted. The image is
-// made by maker, its content by a backend; this package follows them and writes down how far they
-// are.
+// Rule: a build makes what its object says and decides nothing about what is wanted. This package
+// says who may begin, limits attempts, and writes down how far a build is. Its image is brought
+// into the registry by making, told about by report, and removed by cleanup.
 package builds

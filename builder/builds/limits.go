@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/status"
 )
 
 // attempt is how long one attempt may take: as long as the administrator says, but no longer than
@@ -34,19 +30,9 @@ func (s *scope) judge(ctx, running context.Context, err error) error {
 		return fault.NewTerminal(mcfgv1.ReasonTimedOut, fmt.Errorf("it took longer than spec.buildTimeout (%s): %w", s.config.Spec.BuildTimeout, err))
 	}
 	if limit := s.config.Spec.BuildRetryLimit; limit != nil {
-		return s.countAttempt(ctx, int(*limit), err)
+		return objects.CountAttempt(ctx, s.options.Client, s.build, int(*limit), err)
 	}
 	return err
-}
-
-// countAttempt notes on the build that an attempt failed, and ends the build with the last one that
-// the limit allows. The count is in the object, so that a process that dies starts no new one.
-func (s *scope) countAttempt(ctx context.Context, limit int, failure error) error {
-	count := objects.AttemptsOf(s.build, limit)
-	if count.AndOne().IsSpent() {
-		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("%s (spec.buildRetryLimit) failed: %w", count, failure))
-	}
-	return errors.Join(failure, s.annotate(ctx, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(count.AndOne().Failed)))
 }
 
 // noteTimeout notes on a build that timed out how long it had, so that more time has it made again.
@@ -54,13 +40,8 @@ func (s *scope) noteTimeout(ctx context.Context, failure error) error {
 	if !fault.IsTerminal(failure) || fault.Reason(failure) != mcfgv1.ReasonTimedOut {
 		return failure
 	}
-	if err := s.annotate(ctx, mcfgv1.AnnotationBuildTimeout, objects.TimeoutOf(s.config).String()); err != nil {
+	if err := objects.Annotate(ctx, s.options.Client, s.build, mcfgv1.AnnotationBuildTimeout, objects.TimeoutOf(s.config).String()); err != nil {
 		return err // the next reconcile finds the same failure
 	}
 	return failure
-}
-
-// annotate notes something on the build.
-func (s *scope) annotate(ctx context.Context, key, value string) error {
-	return status.ChangeMetadata(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, value) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,20 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
-	"github.com/layerwright/layerwright/builder/made"
-	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/cleanup"
+	"github.com/layerwright/layerwright/builder/making"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/retention"
-	"github.com/layerwright/layerwright/builder/reuse"
+	"github.com/layerwright/layerwright/builder/report"
 	"github.com/layerwright/layerwright/builder/runs"
-	"github.com/layerwright/layerwright/builder/wanted"
-	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -35,22 +29,16 @@ type Reconciler struct{ options Options }
 
 // Options are what a Reconciler works with.
 type Options struct {
-	// Client reads from the cache, Reader asks the API server.
+	// Client reads from the cache.
 	Client client.Client
-	Reader client.Reader
 	Clock  clock.PassiveClock
-	Events events.Publisher
-	// Finder says what an image is made of, Registry what is there already, and Maker makes it.
-	Finder   *wanted.Finder
-	Registry *reuse.Registry
-	Maker    *maker.Maker
-	// Backends build content.
+	// Imager obtains the images of builds, Cleaner removes what builds leave, and Report tells
+	// about them.
+	Imager  *making.Imager
+	Cleaner *cleanup.Cleaner
+	Report  *report.Reporter
+	// Backends build content; what they have made is watched.
 	Backends backends.Set
-	// Made writes down what was built, and Remover removes it.
-	Made    *made.Writer
-	Remover *retention.Remover
-	// Images says what happens to images that were built.
-	Images keeper
 	// Runs are the builds that this process works on.
 	Runs *runs.Runs
 	// Limit is how many images are made at once, and MaxConcurrentContent how many of them have
@@ -58,19 +46,9 @@ type Options struct {
 	Limit, MaxConcurrentContent int
 	// Attempt is how long one attempt to append may take.
 	Attempt time.Duration
-	// Metrics may be nil.
-	Metrics *metrics.Builds
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
 	// nothing.
 	InWork *inwork.Log
-}
-
-// keeper knows whether images are attested and signed, and whether something may keep them from
-// nodes; *images.Keeper is one.
-type keeper interface {
-	Attests() bool
-	Signs() bool
-	IsGated() bool
 }
 
 // New makes a reconciler.
@@ -114,13 +92,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	s := &scope{options: &r.options, build: build, show: shown(build)}
 	if !build.DeletionTimestamp.IsZero() {
-		r.options.Finder.Drop(build.Name)
-		after, err := s.release(ctx)
+		after, err := r.options.Cleaner.Release(ctx, build)
 		return status.Result(ctrl.Result{RequeueAfter: after}, err)
 	}
 	if s.show.Stage.IsFinal() {
-		r.options.Finder.Drop(build.Name)
-		return ctrl.Result{}, s.clean(ctx)
+		return ctrl.Result{}, r.options.Cleaner.Clean(ctx, build)
 	}
 	before := build.DeepCopy()
 	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))
@@ -129,22 +105,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		version := build.ResourceVersion
 		res, err = patch.Finish(ctx, build, ctrl.Result{RequeueAfter: s.after}, err)
 		if build.ResourceVersion != version {
-			r.reportBuild(ctx, before, build)
+			r.options.Report.Transition(ctx, before, build)
 		}
 	}()
 	return ctrl.Result{}, s.noteTimeout(ctx, s.runBuild(ctx))
-}
-
-// clean removes what built the image, but for what a backend keeps. After a failure all of it
-// stays, for someone to look at, until the build goes.
-func (s *scope) clean(ctx context.Context) error {
-	if s.show.Stage == mcfgv1.BuildStageFailed {
-		return nil
-	}
-	if _, hasContent := objects.ContentOf(s.build); !hasContent {
-		return nil
-	}
-	return s.options.Backends.Clean(ctx, backend.KeyOf(s.build))
 }
 
 // runBuild makes the steps.
@@ -197,7 +161,7 @@ func (s *scope) beginBuild(ctx context.Context) error {
 			return err
 		}
 	} else if !s.options.Runs.Admit(s.build.Name, s.options.Clock.Now()) {
-		s.after = slotInterval
+		s.after = runs.SlotInterval
 		return nil
 	}
 	before, err := objects.RecordBefore(ctx, s.options.Client, s.config, s.build)
@@ -268,56 +232,7 @@ func (r *Reconciler) Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild
 	_, err := patch.Finish(ctx, build, ctrl.Result{}, nil)
 	if err == nil && build.ResourceVersion != version {
 		r.options.Runs.Stop(build.Spec.MachineOSConfig.Name, build.Name)
-		r.reportBuild(ctx, before, build)
+		r.options.Report.Transition(ctx, before, build)
 	}
 	return err
-}
-
-// reportBuild tells about the transition between two states that has been written.
-func (r *Reconciler) reportBuild(ctx context.Context, before, after *mcfgv1.MachineOSBuild) {
-	was, is := status.BuildStageOf(before.Status.Conditions), status.BuildStageOf(after.Status.Conditions)
-	ready := status.Find(after.Status.Conditions, status.Ready)
-	pool, now := after.Spec.MachineOSConfig.Name, r.options.Clock.Now()
-	if waits := objects.BeginsToWait(before.Status.Conditions, after.Status.Conditions); waits != nil {
-		r.options.Events.Publish(after, events.Waiting(waits.Reason, waits.Message))
-	}
-	if was == is {
-		if !isRetrying(status.Find(before.Status.Conditions, status.Reconciling)) && isRetrying(status.Find(after.Status.Conditions, status.Reconciling)) {
-			r.options.Metrics.Retried(pool)
-		}
-		return
-	}
-	log := ctrl.LoggerFrom(ctx)
-	r.options.Metrics.State(pool, strings.ToLower(ready.Reason))
-	r.options.Metrics.Active(pool, is == mcfgv1.BuildStagePrepared || is == mcfgv1.BuildStageBuilding)
-	if is == mcfgv1.BuildStageBuilding {
-		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
-		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
-		if len(after.Status.ChangedInputs) > 0 && after.Asked().Cause == "" {
-			r.options.Metrics.Changed(pool)
-		}
-		r.options.Events.Publish(after, events.BuildStarted(after.Status.Why))
-		return
-	}
-	if !is.IsFinal() {
-		return
-	}
-	r.options.Metrics.Ended(pool, strings.ToLower(ready.Reason), now, tookOf(after))
-	reason, message := objects.FinalOf(after.Status.Conditions)
-	log.Info("Build ended", "state", ready.Reason, "reason", reason, "image", after.Status.DigestedImagePushSpec, "message", message)
-	switch is {
-	case mcfgv1.BuildStageSucceeded:
-		r.options.Events.Publish(after, events.BuildCompleted(string(after.Status.DigestedImagePushSpec), message))
-	case mcfgv1.BuildStageFailed:
-		r.options.Events.Publish(after, events.BuildFailed(reason, message))
-	default:
-		r.options.Events.Publish(after, events.BuildInterrupted(message))
-	}
-}
-
-func tookOf(b *mcfgv1.MachineOSBuild) time.Duration {
-	if b.Status.BuildStart == nil || b.Status.BuildEnd == nil {
-		return 0
-	}
-	return b.Status.BuildEnd.Sub(b.Status.BuildStart.Time)
 }

@@ -3,8 +3,6 @@ package builds
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -47,5 +45,3 @@ func (s *scope) setStatus(err error) {
 	status.SetBuild(&conditions, now, show)
 	s.build.SetConditions(conditions)
 }
-
-func isRetrying(c *metav1.Condition) bool { return c != nil && c.Reason == status.ReasonRetrying }

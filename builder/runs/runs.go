@@ -11,6 +11,9 @@ import (
 // reservationTimeout is how long a build keeps its place without asking again.
 const reservationTimeout = 10 * time.Second
 
+// SlotInterval is when a build looks again that waits for a slot, or for its predecessor to stop.
+const SlotInterval = 200 * time.Millisecond
+
 // Queued is when to look again at a place in the queue.
 const Queued = 2 * time.Second
 

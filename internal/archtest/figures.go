@@ -36,7 +36,9 @@ type Figures struct {
 // scopes are the types that carry what is known of one build from step to step, by folder.
 func scopes() map[string][]string {
 	return map[string][]string{
-		"builder/builds":       {"scope", "building"},
+		"builder/builds":       {"scope"},
+		"builder/content":      {"building"},
+		"builder/making":       {"building"},
 		"builder/wanted/order": {"Order"},
 	}
 }

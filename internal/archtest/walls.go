@@ -38,11 +38,13 @@ func Walls() []Wall {
 			// Of those with up to 15, half are the API, conditions, faults, events and names.
 			Name: "imported packages of this module", Most: 10, Of: func(f Figures) int { return len(f.Imports) },
 			Beyond: map[string]int{
-				"builder/builds":           19, // follows maker, backend and keeper in one reconcile
+				"builder/builds":           12, // has all that a build needs done in one reconcile
 				"builder/configs":          15, // shows what all others found out in one status
+				"builder/content":          12, // follows what backends do, and says it in the words of builds
 				"builder/engine":           11, // its four steps use all the rooms below it
 				"builder/made":             12, // joins the image that was made with those who attest and sign it
 				"builder/maker":            12, // has content built, and puts the configuration on it
+				"builder/making":           12, // joins content, maker and what is written down
 				"builder/objects":          12, // reads and writes what reconcilers of builds share
 				"builder/wanted/preflight": 12, // checks all that a build takes, each by those who know it
 				"builder/retention":        12, // asks images, objects and registry what may go

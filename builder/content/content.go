@@ -1,4 +1,4 @@
-package builds
+package content
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/reuse"
 	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -24,21 +25,75 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
+// again is when to look again at what is about to be ended.
+const again = 200 * time.Millisecond
+
 // backendInterval is when to look at a build again although its backend reports nothing.
 const backendInterval = 30 * time.Second
 
-// building is what one reconcile knows while it makes an image.
+// Options are what a Follower works with.
+type Options struct {
+	// Client reads from the cache, and notes on builds how often they failed.
+	Client client.Client
+	Events events.Publisher
+	// Registry finds content that is there already, and Maker says what is to be built.
+	Registry *reuse.Registry
+	Maker    *maker.Maker
+	// Backends build content.
+	Backends backends.Set
+	// Images knows whether content is attested; *images.Keeper does.
+	Images interface{ Attests() bool }
+	// Metrics may be nil.
+	Metrics *metrics.Builds
+}
+
+// Follower has content built, and follows that. It may be used by several goroutines.
+type Follower struct{ options Options }
+
+// New returns a Follower.
+func New(options Options) *Follower { return &Follower{options} }
+
+// Subject is the build that content is for. What builds it is written into its status.
+type Subject struct {
+	Build  *mcfgv1.MachineOSBuild
+	Config *mcfgv1.MachineOSConfig
+	// Show is what the conditions of the build say now.
+	Show status.Build
+}
+
+// Step is how far a build is.
+type Step struct {
+	// Show is what the conditions are to say.
+	Show status.Build
+	// After is when to look again; zero where there is nothing to wait for.
+	After time.Duration
+	// Began is when the backend says that it began; zero where it has not, or there is none.
+	Began time.Time
+}
+
+// building is what is known while the content of one build is obtained.
 type building struct {
-	*scope
+	*Options
 	*order.Order
-	// backend builds its content; nil where nothing here does.
+	Subject
+
+	step Step
+	// backend builds the content; nil where nothing here does.
 	backend backends.Backend
 }
 
-// obtainContent is the image that the configuration goes onto: the base image, or content that is
-// built now or was built before. Empty is that it is not there yet.
-func (b *building) obtainContent(ctx context.Context) (string, error) {
-	if !b.record.Inputs.HasContent() {
+// Obtain is the image that the configuration goes onto: the base image, or content that is
+// built now or was built before. Empty is that it is not there yet, and the
+// step says how far it is; it counts beside an error too.
+func (f *Follower) Obtain(ctx context.Context, o *order.Order, of Subject) (string, Step, error) {
+	b := &building{Options: &f.options, Order: o, Subject: of, step: Step{Show: of.Show}}
+	b.backend, _ = f.options.Backends.For(of.Config) // that there is none is a fact like any other
+	content, err := b.obtain(ctx)
+	return content, b.step, err
+}
+
+func (b *building) obtain(ctx context.Context) (string, error) {
+	if !b.Record.Inputs.HasContent() {
 		return b.Base.Below(), nil
 	}
 	content, state, err := b.takeContent(ctx)
@@ -72,7 +127,7 @@ func (b *building) takeContent(ctx context.Context) (content string, state *back
 	if b.Rebuild {
 		return "", state, nil
 	}
-	content, err = b.options.Registry.TakeContent(ctx, b.Order)
+	content, err = b.Registry.TakeContent(ctx, b.Order)
 	return content, state, err
 }
 
@@ -80,23 +135,23 @@ func (b *building) takeContent(ctx context.Context) (content string, state *back
 func (b *building) buildContent(ctx context.Context, state *backend.State) (string, error) {
 	switch {
 	case state.Phase == backend.Absent && b.hasBegun(): // whether it ran or waited
-		b.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
-		b.show = status.Build{
-			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
+		b.Metrics.Job(b.Pool, metrics.JobInterrupted)
+		b.step.Show = status.Build{
+			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.Build.Generation,
 			Message: "the Job or PipelineRun that built the image was deleted; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
-	case state.Phase == backend.Absent && b.build.Status.Builder != nil:
+	case state.Phase == backend.Absent && b.Build.Status.Builder != nil:
 		b.forgetBuilder("imageBuilderType has changed; what built the image until now is ended")
 		return "", nil
 	case state.Phase == backend.Absent:
-		if err := b.options.Backends.RemoveOthers(ctx, b.Key, b.backend); err != nil {
+		if err := b.Backends.RemoveOthers(ctx, b.Key, b.backend); err != nil {
 			return "", err
 		}
 		return "", b.beginContent(ctx)
 	case b.Settings.AreOld(state):
 		const changed = "buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again"
-		if b.build.Status.Builder == nil {
+		if b.Build.Status.Builder == nil {
 			return "", b.beginAgain(ctx, mcfgv1.ReasonPreparing, changed)
 		}
 		b.forgetBuilder(changed)
@@ -108,19 +163,19 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 // forgetBuilder says why what builds will be ended. It is written before that goes: this process
 // may end in between, or the MachineOSConfig name it again, and no person would have ended it.
 func (b *building) forgetBuilder(why string) {
-	b.build.Status.Builder = nil
-	b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, why, slotInterval
+	b.Build.Status.Builder = nil
+	b.step.Show.Reason, b.step.Show.Message, b.step.After = mcfgv1.ReasonPreparing, why, again
 }
 
 // hasBegun reports whether the backend that the MachineOSConfig names now was seen to build.
 func (b *building) hasBegun() bool {
-	builder := b.build.Status.Builder
-	return builder != nil && builder.ImageBuilderType == b.config.Spec.ImageBuilder.ImageBuilderType
+	builder := b.Build.Status.Builder
+	return builder != nil && builder.ImageBuilderType == b.Subject.Config.Spec.ImageBuilder.ImageBuilderType
 }
 
 // beginContent has content built.
 func (b *building) beginContent(ctx context.Context) error {
-	spec, err := b.options.Maker.Spec(ctx, b.Order)
+	spec, err := b.Maker.Spec(ctx, b.Order)
 	if err != nil {
 		return err
 	}
@@ -130,7 +185,7 @@ func (b *building) beginContent(ctx context.Context) error {
 	if err := b.ensure(ctx, spec); err != nil {
 		return err
 	}
-	b.show.Message, b.after = "what builds the image has been created", backendInterval
+	b.step.Show.Message, b.step.After = "what builds the image has been created", backendInterval
 	return nil
 }
 
@@ -138,14 +193,14 @@ func (b *building) beginContent(ctx context.Context) error {
 func (b *building) ensure(ctx context.Context, spec *backend.Spec) error {
 	err := b.backend.Ensure(ctx, *spec)
 	if err != nil && fault.Reason(err) == mcfgv1.ReasonInputsChanged {
-		b.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
+		b.Events.Publish(b.Build, events.InputsChanged(fault.Message(err)))
 	}
 	return err
 }
 
 // complete makes again what someone deleted of a build that needs it.
 func (b *building) complete(ctx context.Context) error {
-	spec, err := b.options.Maker.Spec(ctx, b.Order)
+	spec, err := b.Maker.Spec(ctx, b.Order)
 	if err != nil {
 		return err
 	}
@@ -154,25 +209,25 @@ func (b *building) complete(ctx context.Context) error {
 
 // beginAgain removes what builds the image, so that it is made again. The build itself stays.
 func (b *building) beginAgain(ctx context.Context, reason, message string) error {
-	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
+	b.Build.Status.Builder = nil // so that its absence is not taken for a person's will
 	if err := b.backend.Remove(ctx, b.Key); err != nil {
 		return err
 	}
-	b.show.Reason, b.show.Message, b.after = reason, message, backendInterval
+	b.step.Show.Reason, b.step.Show.Message, b.step.After = reason, message, backendInterval
 	return nil
 }
 
 // follow says how far a build is, and gives what it made.
 func (b *building) follow(ctx context.Context, state *backend.State) (string, error) {
-	st := &b.build.Status
-	b.show.Message = cmp.Or(state.Message, b.show.Message)
+	st := &b.Build.Status
+	b.step.Show.Message = cmp.Or(state.Message, b.step.Show.Message)
 	state.After = cmp.Or(state.After, backendInterval)
-	b.after = state.After
-	st.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
+	b.step.After = state.After
+	st.Builder = builderReference(b.Subject.Config.Spec.ImageBuilder.ImageBuilderType, state.Object)
 	b.Origin.Backend = backendOf(st)
 	st.Architectures, st.RelatedObjects = state.Architectures, relatedObjects(state)
-	b.began = state.Started
-	b.options.Metrics.Job(b.Pool, jobState(state.Phase))
+	b.step.Began = state.Started
+	b.Metrics.Job(b.Pool, jobState(state.Phase))
 	if state.IsIncomplete {
 		if err := b.complete(ctx); err != nil {
 			return "", err
@@ -184,16 +239,16 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 	switch state.Phase {
 	case backend.Running, backend.Pending:
 		if state.Phase == backend.Running {
-			b.show.Stage, b.show.Reason = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding
+			b.step.Show.Stage, b.step.Show.Reason = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding
 		}
 		if state.Failure != nil {
-			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the previous attempt: %s", b.show.Message, state.Failure.Message)
+			b.step.Show.Reason, b.step.Show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the previous attempt: %s", b.step.Show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
 		if state.Failure != nil && state.Failure.IsCancelled {
-			b.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
-			b.show = status.Build{
-				Stage: mcfgv1.BuildStageInterrupted, Reason: state.Failure.Reason, Generation: b.build.Generation,
+			b.Metrics.Job(b.Pool, metrics.JobInterrupted)
+			b.step.Show = status.Build{
+				Stage: mcfgv1.BuildStageInterrupted, Reason: state.Failure.Reason, Generation: b.Build.Generation,
 				Message: state.Failure.Message + "; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build the image",
 			}
 			return "", nil
@@ -203,8 +258,8 @@ func (b *building) follow(ctx context.Context, state *backend.State) (string, er
 		}
 		return "", maker.Failed(state)
 	case backend.Succeeded:
-		b.after = 0
-		image, err := b.options.Maker.Built(ctx, b.Order, state)
+		b.step.After = 0
+		image, err := b.Maker.Built(ctx, b.Order, state)
 		b.notePulled()
 		if err != nil || b.interruptIfSuperseded(ctx) {
 			return "", err
@@ -225,7 +280,7 @@ func backendOf(st *mcfgv1.MachineOSBuildStatus) string {
 
 // notePulled writes down the images that the content was built with.
 func (b *building) notePulled() {
-	st := &b.build.Status
+	st := &b.Build.Status
 	st.PulledImages, st.PulledImagesMissing = b.Pulled.Images, int32(b.Pulled.Missing) //nolint:gosec // it is small
 }
 
@@ -245,14 +300,14 @@ func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 // interruptIfSuperseded reports whether the MachineOSConfig wants another configuration on the same
 // content, and then shows the build as Interrupted.
 func (b *building) interruptIfSuperseded(ctx context.Context) bool {
-	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
+	newest := b.Subject.Config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
 	next := &mcfgv1.MachineOSBuild{}
-	if newest == b.build.Name || newest == "" || b.options.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
-		objects.Existing(next).Content != b.sharedContent() || objects.Existing(next).Stage.IsFinal() {
+	if newest == b.Build.Name || newest == "" || b.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
+		objects.Existing(next).Content != objects.Existing(b.Build).Content || objects.Existing(next).Stage.IsFinal() {
 		return false
 	}
-	b.show = status.Build{
-		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
+	b.step.Show = status.Build{
+		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.Build.Generation,
 		Message: fmt.Sprintf("its content was built, but build %q supersedes it", newest),
 	}
 	return true
@@ -276,15 +331,15 @@ func jobState(phase backend.Phase) string {
 // digest: it is the one that its tag stands for. Where content is attested that says nothing, since
 // whoever may push can give the tag to anything: it is built again.
 func (b *building) recoverContent(ctx context.Context, state *backend.State) (string, error) {
-	image, err := b.options.Registry.TakeContent(ctx, b.Order)
+	image, err := b.Registry.TakeContent(ctx, b.Order)
 	if err != nil || image != "" {
 		b.notePulled()
 		return image, err
 	}
-	if !b.options.Images.Attests() {
+	if !b.Images.Attests() {
 		return "", maker.Failed(state)
 	}
-	if err := b.countAttempt(ctx, objects.ContentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
+	if err := objects.CountAttempt(ctx, b.Client, b.Build, objects.ContentRetries(b.Subject.Config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
 		return "", err
 	}
 	return "", b.beginAgain(ctx, mcfgv1.ReasonRetryingBuild, "it is built again: "+state.Failure.Message)
