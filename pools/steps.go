@@ -183,19 +183,16 @@ func pointers[T any](items []T) []*T {
 // render finds out which rendered MachineConfig the pool should have. That it cannot be made is an
 // outcome like any other, which ends up in a condition; the reconcile goes on.
 func (r *Reconciler) render(ctx context.Context, s *scope) error {
-	s.want = r.outcomeOf(ctx, s)
-	return nil
-}
-
-func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	stream, err := r.chooseStream(s)
 	if err != nil {
-		return &outcome{err: streamFault(err)}
+		s.want = &outcome{err: streamFault(err)}
+		return nil //nolint:nilerr // it is an outcome
 	}
 	s.stream = stream
 	configs, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
 	if err != nil {
-		return &outcome{err: renderFault(err)}
+		s.want = &outcome{err: renderFault(err)}
+		return nil //nolint:nilerr // it is an outcome
 	}
 	content := func(ctx context.Context) ([]*mcfgv1.MachineConfig, error) {
 		return r.contents(ctx, s.pool, stream.Name)
@@ -210,7 +207,8 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 			Stream: s.mark(stream), Explicit: stream.Explicit,
 		},
 	}}
-	return r.renders.of(ctx, s.in)
+	s.want = r.renders.of(ctx, s.in)
+	return nil
 }
 
 // contents asks the API server for the MachineConfigs that a pool joins: the cache has them without

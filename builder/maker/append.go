@@ -25,8 +25,14 @@ type Tagging struct {
 
 // Append puts the configuration on the content, which may be the base image itself.
 func (m *Maker) Append(ctx context.Context, o *order.Order, content string, tagging Tagging) (*order.Image, error) {
-	request := m.request(o, content)
-	request.Tags, request.BeforeTags = tagging.Tags, tagging.Before
+	request := registry.AppendRequest{
+		Content: content, Source: o.Credentials.Push, Repository: o.Target.Repository, Layer: m.options.Layers.OnContent(&o.Recipe),
+		Before: o.Before, Platforms: o.EachPlatform(), Tags: tagging.Tags, BeforeTags: tagging.Before,
+	}
+	if content == o.Base.Below() {
+		request.Source, request.Layer = o.Credentials.Pull, m.options.Layers.OnBase(&o.Recipe)
+	}
+	request.Labels, request.Annotations = o.Labels()
 	maps.Copy(request.Labels, tagging.Labels)
 	result, err := o.Credentials.Push.Append(ctx, request)
 	if err != nil {
@@ -50,17 +56,4 @@ func (m *Maker) Append(ctx context.Context, o *order.Order, content string, tagg
 		done.Message = howBuilt(o, done.Message)
 	}
 	return done.Compare(o), nil
-}
-
-// request asks for the configuration on the content, without any tag.
-func (m *Maker) request(o *order.Order, content string) registry.AppendRequest {
-	request := registry.AppendRequest{
-		Content: content, Source: o.Credentials.Push, Repository: o.Target.Repository, Layer: m.options.Layers.OnContent(&o.Recipe),
-		Before: o.Before, Platforms: o.EachPlatform(),
-	}
-	if content == o.Base.Below() {
-		request.Source, request.Layer = o.Credentials.Pull, m.options.Layers.OnBase(&o.Recipe)
-	}
-	request.Labels, request.Annotations = o.Labels()
-	return request
 }

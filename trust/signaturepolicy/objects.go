@@ -15,9 +15,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// roleLabel is what pools select MachineConfigs by.
-const roleLabel = "machineconfiguration.openshift.io/role"
-
 // MachineConfigName is the name of the MachineConfig with a pool's files. It sorts behind those of
 // most administrators, and wins over them.
 func MachineConfigName(pool string) string {
@@ -47,7 +44,7 @@ func MachineConfig(pool string, files Files) (*mcfgv1.MachineConfig, error) {
 	}
 	return &mcfgv1.MachineConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfig"},
-		ObjectMeta: metav1.ObjectMeta{Name: MachineConfigName(pool), Labels: map[string]string{roleLabel: pool}},
+		ObjectMeta: metav1.ObjectMeta{Name: MachineConfigName(pool), Labels: map[string]string{mcfgv1.LabelRole: pool}},
 		Spec:       mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}},
 	}, nil
 }

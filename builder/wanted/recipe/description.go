@@ -2,10 +2,8 @@ package recipe
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,33 +49,6 @@ type PlatformDescription struct {
 
 	containerfile  *containerfiles.Containerfile
 	packageManager render.PackageManager
-}
-
-// describe says which image a recipe means.
-func describe(ctx context.Context, r Recipe) (*Description, error) {
-	if len(r.Base.Platforms) == 0 {
-		return nil, errors.New("describing an image: no architecture is given")
-	}
-	d := &Description{recipe: r}
-	var errs []error
-	for _, platform := range r.Base.Platforms {
-		index, err := platform.Open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		described, err := d.describe(platform.Architecture, index)
-		d.Platforms = append(d.Platforms, described)
-		errs = append(errs, err)
-	}
-	if err := joinOnce(errs); err != nil {
-		return nil, err
-	}
-	var err error
-	if d.Inputs, err = d.inputs(); err != nil {
-		return nil, err
-	}
-	d.Keys = d.Inputs.Keys()
-	return d, nil
 }
 
 func (d *Description) describe(arch mcfgv1.ContainerfileArch, index *osindex.Index) (PlatformDescription, error) {

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"errors"
 
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -38,7 +39,28 @@ type BuildInputs struct {
 // of a condition: InvalidContainerfile, or InvalidMachineConfig for what the configuration asks for
 // and this base image cannot have, or what opening the base image says. All that is wrong is
 // joined, each part with object, place and fix.
-func (r *Recipe) Describe(ctx context.Context) (err error) {
-	r.Described, err = describe(ctx, *r)
-	return err
+func (r *Recipe) Describe(ctx context.Context) error {
+	if len(r.Base.Platforms) == 0 {
+		return errors.New("describing an image: no architecture is given")
+	}
+	d := &Description{recipe: *r}
+	var errs []error
+	for _, platform := range r.Base.Platforms {
+		index, err := platform.Open(ctx)
+		if err != nil {
+			return err
+		}
+		described, err := d.describe(platform.Architecture, index)
+		d.Platforms = append(d.Platforms, described)
+		errs = append(errs, err)
+	}
+	if err := joinOnce(errs); err != nil {
+		return err
+	}
+	var err error
+	if d.Inputs, err = d.inputs(); err != nil {
+		return err
+	}
+	d.Keys, r.Described = d.Inputs.Keys(), d
+	return nil
 }
