@@ -32,7 +32,7 @@ func (p *poolView) configItems() []Item {
 func configItem(c *mcfgv1.MachineOSConfig) Item {
 	item := fromConditions(KindConfig, c, c.Status.Conditions, safe("kubectl describe machineosconfig %s", c.Name))
 	if image := c.Status.CurrentImagePullSpec; image != "" {
-		item.Has = "image " + image.Short()
+		item.Image = image.Short()
 	}
 	return item
 }
@@ -95,7 +95,7 @@ func (p *poolView) imageItems() []Item {
 			item = p.quarantined(image, q)
 		}
 		if item.Assessment != Done {
-			item.Has = "image " + image.Spec.PullSpec.Short()
+			item.Image = image.Spec.PullSpec.Short()
 			items = append(items, item)
 		}
 	}

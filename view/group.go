@@ -8,7 +8,7 @@ import (
 
 // alike is what items have in common that are shown as one.
 type alike struct {
-	kind, wanted, has, step, waitsFor string
+	kind, wanted, has, image, step, waitsFor string
 	assessment                        Assessment
 	next                              Actor
 }
@@ -25,15 +25,17 @@ func group(items []Item) []Item {
 	for i := range items {
 		out = join(out, &items[i], places, keyOf(&items[i]))
 	}
-	slices.SortStableFunc(out, func(a, b Item) int {
-		return cmp.Or(cmp.Compare(b.Assessment, a.Assessment), cmp.Compare(len(a.Names), len(b.Names)), strings.Compare(a.Step, b.Step))
-	})
+	slices.SortStableFunc(out, worstFirst)
 	return bound(out)
+}
+
+func worstFirst(a, b Item) int {
+	return cmp.Or(cmp.Compare(b.Assessment, a.Assessment), cmp.Compare(len(a.Names), len(b.Names)), strings.Compare(a.Step, b.Step))
 }
 
 func keyOf(i *Item) alike {
 	return alike{
-		kind: i.Kind, wanted: i.Wanted, has: i.Has, step: i.Step, waitsFor: strings.Join(i.WaitsFor, "\n"), assessment: i.Assessment, next: i.Next,
+		kind: i.Kind, wanted: i.Wanted, has: i.Has, image: i.Image, step: i.Step, waitsFor: strings.Join(i.WaitsFor, "\n"), assessment: i.Assessment, next: i.Next,
 	}
 }
 
@@ -67,7 +69,7 @@ func bound(groups []Item) []Item {
 			out = append(out, g)
 			continue
 		}
-		g.Wanted, g.Has, g.WaitsFor = "", "", []string{"each differs from those above in its reason, or in what it has"}
+		g.Wanted, g.Has, g.Image, g.WaitsFor = "", "", "", []string{"each differs from those above in its reason, or in what it has"}
 		out = join(out, &g, places, key)
 	}
 	return out

@@ -18,8 +18,9 @@ import (
 )
 
 // nodeItems are the nodes of a pool, in groups. The controller knows more than nodes say, such as
-// that an agent does not run: where its lines name a node, they are why it does not move.
-func (p *poolView) nodeItems() []Item {
+// that an agent does not run: where its lines name a node, they are why it does not move. It counts
+// the nodes that are what they should be.
+func (p *poolView) nodeItems(updated *int) []Item {
 	members := p.members[p.pool.Name]
 	seen, items, names := make([]seen, len(members)), make([]Item, len(members)), make([]string, len(members))
 	own := map[string]int{}
@@ -27,7 +28,11 @@ func (p *poolView) nodeItems() []Item {
 		node := plan.Observe(n, p.reports[n.Name])
 		seen[i].reason, seen[i].isThere = node.OwnReason(p.target, p.image), node.IsAt(p.target)
 		seen[i].has = describe(nodes.Target{Config: node.CurrentConfig, Image: node.CurrentImage})
+		seen[i].image = shortOf(node.CurrentImage)
 		own[seen[i].reason]++
+		if seen[i].isThere {
+			*updated++
+		}
 	}
 	p.lines.settle(own)
 	for i, n := range members {
@@ -35,13 +40,17 @@ func (p *poolView) nodeItems() []Item {
 		items[i] = p.node(&seen[i], names[i:i+1:i+1]) // which is cheaper than a list for each
 		items[i].Since = sinceOf(p.reports[n.Name], items[i].Step)
 	}
+	if p.EachNode {
+		slices.SortStableFunc(items, worstFirst)
+		return items
+	}
 	return group(items)
 }
 
 // seen is what a node says of itself.
 type seen struct {
-	reason, has string
-	isThere     bool
+	reason, has, image string
+	isThere            bool
 }
 
 func (p *poolView) node(s *seen, name []string) Item {
@@ -49,7 +58,7 @@ func (p *poolView) node(s *seen, name []string) Item {
 	if reason == "" && !s.isThere {
 		reason = p.lines.ofOthers
 	}
-	item := Item{Kind: KindNode, Names: name, Has: s.has, Assessment: Done, Step: stepUpdated}
+	item := Item{Kind: KindNode, Names: name, Has: s.has, Image: s.image, Assessment: Done, Step: stepUpdated}
 	switch {
 	case reason != "":
 		m := meaningOf(reason)
@@ -66,8 +75,7 @@ func (p *poolView) node(s *seen, name []string) Item {
 
 // describe names what a node has, or should have.
 func describe(t nodes.Target) string {
-	image := mcfgv1.ImageDigestFormat(t.Image)
-	switch text := cmp.Or(image.Short(), t.Image); {
+	switch text := shortOf(t.Image); {
 	case t.Config == "":
 		return text
 	case text == "":
@@ -75,6 +83,11 @@ func describe(t nodes.Target) string {
 	default:
 		return t.Config + ", image " + text
 	}
+}
+
+// shortOf is the digest of an image in short, or what else names it.
+func shortOf(image string) string {
+	return cmp.Or(mcfgv1.ImageDigestFormat(image).Short(), image)
 }
 
 // stepConditions are the conditions of a MachineConfigNode that say since when a node is at a step.

@@ -37,11 +37,11 @@ func (c *cluster) pool(pool *mcfgv1.MachineConfigPool) Item {
 		p.wanted = p.target.Config // the image is not known yet
 	}
 	p.lines = readLines(rollout.WaitingFor, c.members[pool.Name])
-	item := Item{Kind: KindPool, Names: []string{pool.Name}, Wanted: p.wanted, Step: rollout.Summary}
-	if stream := pool.Status.OSImageStream.Name; stream != "" {
-		item.Has = "stream " + stream
+	item := Item{
+		Kind: KindPool, Names: []string{pool.Name}, Wanted: p.wanted, Step: rollout.Summary, Stream: pool.Status.OSImageStream.Name,
+		Image: shortOf(p.target.Image), Total: len(c.members[pool.Name]),
 	}
-	item.Items = slices.Concat(p.configItems(), p.conditionItems(), p.nodeItems())
+	item.Items = slices.Concat(p.configItems(), p.conditionItems(), p.nodeItems(&item.Updated))
 	p.assess(&item)
 	return item
 }

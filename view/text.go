@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -14,133 +16,227 @@ import (
 // Limits of the text, in columns and bytes.
 const (
 	minWidth  = 40
+	wide      = 1 << 20
 	maxReason = 600
 	indent    = 2
 )
 
-// Text writes a tree for people, in lines of at most so many columns, with ages at a time. Commands
-// are whole, so that they can be copied.
-func Text(w io.Writer, t Tree, now time.Time, width int) error {
-	p := &printer{now: now, width: max(width, minWidth)}
-	for i, section := range sections {
-		items := section.of(&t)
-		if len(items) == 0 {
-			continue
-		}
-		if i > 0 && p.out.Len() > 0 {
-			p.out.WriteByte('\n')
-		}
-		p.line(0, section.title)
-		for j := range items {
-			p.item(&items[j])
-		}
+// Style is how a tree is written.
+type Style struct {
+	// Now is the time that ages count from.
+	Now time.Time
+	// Width is how many columns a line has at most; 40 at least. Zero leaves lines as long as they
+	// are, and adds columns.
+	Width int
+	// Nodes writes each node on a line of its own, and needs a tree that has them so. Health names
+	// all objects that have the same trouble, who acts next, and what they have and should have.
+	Nodes, Health bool
+	// PoolsOnly writes the first table alone.
+	PoolsOnly bool
+	// Color marks assessments for a terminal.
+	Color bool
+}
+
+// Text writes a tree for people: tables of pools, builds and nodes, and then what someone has to
+// act upon, with the command that shows more or helps. Commands are whole, so that they can be
+// copied. Columns that have no room are below their row.
+func Text(w io.Writer, t Tree, style Style) error {
+	p := &printer{Style: style, isWide: style.Width == 0}
+	if p.Width = max(style.Width, minWidth); p.isWide {
+		p.Width = wide
+	}
+	p.section("Pools", p.pools(t.ofKind(KindPool)))
+	if !style.PoolsOnly {
+		p.section("Builds", p.builds(t.ofKind(KindConfig, KindBuild, KindImage)))
+		p.section("Rollout", p.nodes(t.ofKind(KindNode)))
+		p.health(&t)
 	}
 	_, err := io.WriteString(w, p.out.String())
 	return err
 }
 
-// sections are the parts of the text.
-var sections = []struct {
-	title string
-	of    func(*Tree) []Item
-}{
-	{"Pools", func(t *Tree) []Item { return t.ofKind(false, KindPool) }},
-	{"Builds", func(t *Tree) []Item { return t.ofKind(true, KindConfig, KindBuild, KindImage) }},
-	{"Rollout", func(t *Tree) []Item { return t.ofKind(true, KindNode) }},
-	{"Health", func(t *Tree) []Item { return t.ofKind(true, KindCondition, KindStreams, KindMachines) }},
-}
-
-// ofKind are the items of some kinds, of the tree or of its pools.
-func (t *Tree) ofKind(isBelow bool, kinds ...string) []Item {
+// ofKind are the items of some kinds, of the tree and of its pools.
+func (t *Tree) ofKind(kinds ...string) []Item {
 	var found []Item
-	add := func(items []Item) {
-		for i := range items {
-			for _, kind := range kinds {
-				if items[i].Kind == kind {
-					found = append(found, items[i])
-				}
+	for i := range t.Items {
+		for _, of := range slices.Concat(t.Items[i].Items, t.Items[i:i+1]) {
+			if slices.Contains(kinds, of.Kind) {
+				found = append(found, of)
 			}
 		}
 	}
-	for i := range t.Items {
-		if isBelow && t.Items[i].Kind == KindPool {
-			add(t.Items[i].Items)
-		}
-	}
-	add(t.Items)
 	return found
 }
 
 // printer writes a text.
 type printer struct {
-	out   strings.Builder
-	now   time.Time
-	width int
+	Style
+
+	out    strings.Builder
+	isWide bool
 }
 
-func (p *printer) item(i *Item) {
-	title := words.List(i.Names) + ": " + i.Assessment.String()
-	if i.Kind != KindPool && i.Kind != KindNode && i.Kind != KindCondition {
-		title = i.Kind + " " + title
+func (p *printer) pools(pools []Item) *table {
+	t := &table{columns: []string{"POOL", assessment, "COMPLETION", "STREAM", "IMAGE", "WAITS FOR"}}
+	for i := range pools {
+		of := &pools[i]
+		completion := strconv.Itoa(of.Updated) + "/" + strconv.Itoa(of.Total)
+		waitsFor := of.Step
+		if of.Assessment == Done {
+			waitsFor = ""
+		}
+		t.add(of, nameOf(of), of.Assessment.String(), completion, of.Stream, of.Image, waitsFor)
 	}
-	if !i.Since.IsZero() {
-		title += " for " + age(p.now.Sub(i.Since))
+	return t
+}
+
+// shortKinds are the names that kubectl takes too.
+var shortKinds = map[string]string{KindConfig: "mosc", KindBuild: "mosb", KindImage: "mosi"}
+
+func (p *printer) builds(items []Item) *table {
+	t := &table{columns: []string{"OBJECT", assessment, "STEP", "SINCE", "IMAGE", "MESSAGE"}}
+	for i := range items {
+		of := &items[i]
+		t.add(of, shortKinds[of.Kind]+"/"+nameOf(of), of.Assessment.String(), of.Step, p.since(of), of.Image, p.message(of))
 	}
-	if i.Step != "" {
+	return t
+}
+
+func (p *printer) nodes(nodes []Item) *table {
+	t := &table{columns: []string{"NODE", assessment, "STEP", "SINCE", "IMAGE", "MESSAGE"}}
+	if p.isWide {
+		t.columns = slices.Insert(t.columns, 5, "HAS", "SHOULD HAVE")
+	}
+	for i := range nodes {
+		of := &nodes[i]
+		cells := []string{nameOf(of), of.Assessment.String(), of.Step, p.since(of), of.Image, p.message(of)}
+		if p.isWide {
+			cells = slices.Insert(cells, 5, of.Has, of.Wanted)
+		}
+		t.add(of, cells...)
+	}
+	return t
+}
+
+// message is why an item is not what it should be. What someone has to act upon is below the
+// tables, and in them one line of it.
+func (p *printer) message(i *Item) string {
+	if i.Assessment == Done {
+		return ""
+	}
+	return words.Shorten(strings.Join(i.WaitsFor, "; "), maxReason)
+}
+
+// since is the age of the step of an item.
+func (p *printer) since(i *Item) string {
+	if i.Since.IsZero() {
+		return ""
+	}
+	return age(p.Now.Sub(i.Since))
+}
+
+// nameOf names one object, or a group.
+func nameOf(i *Item) string {
+	if more := len(i.Names) - 2; more > 0 {
+		return fmt.Sprintf("%s, +%d", i.Names[0], more+1)
+	}
+	return strings.Join(i.Names, ", ")
+}
+
+// health writes what has failed, and what stays as it is until someone acts: each reason once, with
+// the object that says the most of it.
+func (p *printer) health(t *Tree) {
+	items := t.ofKind(KindBuild, KindImage)
+	items = slices.Concat(items, t.ofKind(KindConfig), t.ofKind(KindNode), t.ofKind(KindCondition, KindStreams, KindMachines), t.ofKind(KindPool))
+	var said []*Item
+	for i := range items {
+		of := &items[i]
+		isSaid := func(reason string) bool {
+			return slices.ContainsFunc(said, func(by *Item) bool { return by.says(reason, of.Command) })
+		}
+		if of.Assessment < Held || !slices.ContainsFunc(of.WaitsFor, func(reason string) bool { return !isSaid(reason) }) {
+			continue
+		}
+		if said == nil {
+			p.title("Health")
+		}
+		said = append(said, of)
+		p.trouble(of)
+	}
+}
+
+// says reports whether an item has a reason, or less of it with the same command.
+func (i *Item) says(reason, command string) bool {
+	return slices.ContainsFunc(i.WaitsFor, func(text string) bool {
+		return strings.Contains(text, reason) || i.Command == command && strings.Contains(reason, text)
+	})
+}
+
+func (p *printer) trouble(i *Item) {
+	title := i.Kind + " " + nameOf(i) + ": " + i.Assessment.String()
+	if since := p.since(i); since != "" {
+		title += " for " + since
+	}
+	if i.Step != "" && i.Kind != KindPool {
 		title += ", " + i.Step
 	}
 	p.line(indent, title)
-	if i.Has != "" {
-		p.line(2*indent, "has: "+i.Has)
-	}
-	if i.Assessment == Done || i.Assessment == Unmanaged {
-		return
-	}
-	if i.Wanted != "" {
-		p.line(2*indent, "should have: "+i.Wanted)
-	}
 	for _, reason := range i.WaitsFor {
-		p.line(2*indent, "because: "+words.Shorten(reason, maxReason))
+		p.line(2*indent, words.Shorten(reason, maxReason))
 	}
-	if i.Next != NoOne {
-		p.line(2*indent, "acts next: "+string(i.Next))
+	if p.Health {
+		for _, detail := range []struct{ name, text string }{
+			{"objects: ", strings.Join(i.Names, ", ")}, {"has: ", i.Has}, {"should have: ", i.Wanted}, {"acts next: ", string(i.Next)},
+		} {
+			if detail.text != "" {
+				p.line(2*indent, detail.name+detail.text)
+			}
+		}
 	}
 	if i.Command != "" {
 		p.out.WriteString(strings.Repeat(" ", 2*indent) + "$ " + visible(i.Command) + "\n")
 	}
 }
 
+func (p *printer) title(text string) {
+	if p.out.Len() > 0 {
+		p.out.WriteByte('\n')
+	}
+	p.line(0, text)
+}
+
 // line writes a text in as many lines as it takes.
 func (p *printer) line(margin int, text string) {
-	used := p.start(margin)
+	p.out.WriteString(strings.Repeat(" ", margin))
+	p.wrap(margin, margin+2*indent, text)
+	p.out.WriteByte('\n')
+}
+
+// wrap writes a text from a column on, and goes on at another one in the lines below.
+func (p *printer) wrap(used, margin int, text string) {
 	isFirst := true
+	next := func() {
+		p.out.WriteString("\n" + strings.Repeat(" ", margin))
+		used = margin
+	}
 	for _, word := range strings.Fields(visible(text)) {
-		if !isFirst && used+1+utf8.RuneCountInString(word) <= p.width {
+		if !isFirst && used+1+utf8.RuneCountInString(word) <= p.Width {
 			p.out.WriteByte(' ')
 			used++
 		} else if !isFirst {
-			p.out.WriteByte('\n')
-			used = p.start(margin + 2*indent)
+			next()
 		}
 		isFirst = false
 		for { // a word that is longer than a line
-			part := cut(word, p.width-used)
+			part := cut(word, p.Width-used)
 			p.out.WriteString(part)
 			used += utf8.RuneCountInString(part)
 			if word = word[len(part):]; word == "" {
 				break
 			}
-			p.out.WriteByte('\n')
-			used = p.start(margin + 2*indent)
+			next()
 		}
 	}
-	p.out.WriteByte('\n')
-}
-
-// start begins a line.
-func (p *printer) start(margin int) int {
-	p.out.WriteString(strings.Repeat(" ", margin))
-	return margin
 }
 
 // cut is as much of a word as has room.

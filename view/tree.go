@@ -27,6 +27,8 @@ type Objects struct {
 	Streams []mcfgv1.OSImageStream
 	// Machines are the MachineConfigurations, which say how boot images are.
 	Machines []operatorv1.MachineConfiguration
+	// EachNode asks for an item for each node; equal ones are one item otherwise.
+	EachNode bool
 }
 
 // Assessment is how an item is, in one word.
@@ -53,6 +55,9 @@ func (a Assessment) String() string {
 	return [...]string{"Unmanaged", "Done", "Waiting", "Progressing", "Held", "Degraded"}[a]
 }
 
+// MarshalText is the word too.
+func (a Assessment) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
 // Actor is who acts next.
 type Actor string
 
@@ -75,25 +80,33 @@ const (
 // Item is one object, several objects that are equal, or a condition of an object.
 type Item struct {
 	// Kind is that of the object, or Condition.
-	Kind string
+	Kind string `json:"kind"`
 	// Names are those of equal objects, at least one.
-	Names []string
+	Names []string `json:"names"`
 	// Assessment is how it is.
-	Assessment Assessment
+	Assessment Assessment `json:"assessment"`
 	// Wanted is what it should be, and Has what it is, where the two can differ.
-	Wanted, Has string
+	Wanted string `json:"wanted,omitempty"`
+	Has    string `json:"has,omitempty"`
+	// Stream is that of a pool. Image is the digest, in short, of the image that a node has, that a
+	// pool is to have, or that an object is about.
+	Stream string `json:"stream,omitempty"`
+	Image  string `json:"image,omitempty"`
+	// Updated counts the nodes of a pool that are what they should be, Total all of them.
+	Updated int `json:"updated,omitempty"`
+	Total   int `json:"total,omitempty"`
 	// Step is where it is, in few words, and Since since when: of several the one that is there the
 	// longest. It is zero where that is not known.
-	Step  string
-	Since time.Time
+	Step  string    `json:"step,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 	// WaitsFor are the reasons why it is not what it should be, in the words of who found them.
-	WaitsFor []string
+	WaitsFor []string `json:"waitsFor,omitempty"`
 	// Next is who acts next.
-	Next Actor
+	Next Actor `json:"next,omitempty"`
 	// Command shows more, or ends the wait; empty where none does.
-	Command string
+	Command string `json:"command,omitempty"`
 	// Items are what belongs to it.
-	Items []Item
+	Items []Item `json:"items,omitempty"`
 }
 
 // The kinds of items.
@@ -110,7 +123,7 @@ const (
 
 // Tree is what a cluster says, pools first.
 type Tree struct {
-	Items []Item
+	Items []Item `json:"items"`
 }
 
 // Of makes the tree of a cluster.

@@ -86,7 +86,7 @@ func into[T any](list *[]T, document []byte) error {
 func render(t *testing.T, o *view.Objects, width int) string {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, view.Text(&out, view.Of(o), now(), width))
+	require.NoError(t, view.Text(&out, view.Of(o), view.Style{Now: now(), Width: width}))
 	return out.String()
 }
 

@@ -185,7 +185,7 @@ func (s *story) says(ctx context.Context) []string {
 		o.Builds = builds.Items
 	}
 	var text strings.Builder
-	_ = view.Text(&text, view.Of(&o), time.Now(), textWidth) // a Builder takes all
+	_ = view.Text(&text, view.Of(&o), view.Style{Now: time.Now(), Width: textWidth}) // a Builder takes all
 	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
