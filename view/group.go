@@ -9,8 +9,8 @@ import (
 // alike is what items have in common that are shown as one.
 type alike struct {
 	kind, wanted, has, image, step, waitsFor string
-	assessment                        Assessment
-	next                              Actor
+	assessment                               Assessment
+	next                                     Actor
 }
 
 // maxAlike is how many groups of one step are shown each: what differs in words alone is counted

@@ -16,6 +16,7 @@ import (
 type toMendError struct{ count int }
 
 func (e *toMendError) Error() string { return fmt.Sprintf("%d to mend", e.count) }
+func (*toMendError) exitCode() int   { return exitHeld }
 
 func newCheckCommand() *cobra.Command {
 	kubeconfig, namespace, output := "", "layerwright", command.Choice{Value: "text", Allowed: []string{"text", "json"}}

@@ -44,7 +44,7 @@ func TestCheckExitCodes(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		"something to mend": {[]string{"check", "--kubeconfig", kubeconfig, "--namespace", namespace}, exitToMend, "enforces the Pod Security level restricted", "to mend"},
+		"something to mend": {[]string{"check", "--kubeconfig", kubeconfig, "--namespace", namespace}, exitHeld, "enforces the Pod Security level restricted", "to mend"},
 		"no cluster":        {[]string{"check", "--kubeconfig", "/nonexistent"}, exitFailure, "", "layerwright: --kubeconfig: "},
 		"another format":    {[]string{"check", "-o", "xml"}, exitUsage, "", "must be text or json"},
 	} {

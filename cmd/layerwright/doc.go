@@ -5,5 +5,6 @@
 // lives in the packages it wires together, and nothing imports it.
 //
 // Exit codes: 0 success, 1 the work failed (one line on standard error says how), 2 the command
-// line was wrong, 3 check found something to mend.
+// line was wrong, 3 something is for you to mend or to decide, 4 what was waited for has failed, 5
+// it did not end in time.
 package main

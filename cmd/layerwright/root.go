@@ -15,7 +15,9 @@ const (
 	exitOK = iota
 	exitFailure
 	exitUsage
-	exitToMend
+	exitHeld
+	exitDegraded
+	exitTimedOut
 )
 
 // failedError marks an error of the work itself; every other error that reaches execute is about
@@ -24,6 +26,7 @@ type failedError struct{ err error }
 
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
+func (*failedError) exitCode() int   { return exitFailure }
 
 // execute runs one command line and returns the process's exit code. An error becomes exactly one
 // line on stderr.
@@ -38,13 +41,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	_, _ = fmt.Fprintf(stderr, "layerwright: %s\n", oneLine(err.Error()))
-	var toMend *toMendError
-	if errors.As(err, &toMend) {
-		return exitToMend
-	}
-	var failed *failedError
-	if errors.As(err, &failed) {
-		return exitFailure
+	var ended interface{ exitCode() int }
+	if errors.As(err, &ended) {
+		return ended.exitCode()
 	}
 	return exitUsage
 }
@@ -75,7 +74,7 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newCheckCommand(), newRenderCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBuildCommand(), newCheckCommand(), newLogsCommand(), newRenderCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/layerwright/layerwright/internal/survey"
+)
+
+// clusterFlags say which cluster a command is about, as those of kubectl do.
+type clusterFlags struct{ *genericclioptions.ConfigFlags }
+
+// newClusterFlags adds the flags of kubectl to a command. The namespace is that of Layerwright, not
+// the one of the kubeconfig.
+func newClusterFlags(cmd *cobra.Command) clusterFlags {
+	f := clusterFlags{genericclioptions.NewConfigFlags(true)}
+	*f.Namespace = "layerwright"
+	flags := cmd.Flags()
+	f.AddFlags(flags)
+	flags.Lookup("namespace").Usage = "namespace of Layerwright; on OpenShift openshift-machine-config-operator"
+	for _, hidden := range []string{
+		"as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster",
+		"disable-compression", "insecure-skip-tls-verify", "server", "tls-server-name", "token", "user",
+	} {
+		flags.Lookup(hidden).Hidden = true
+	}
+	return f
+}
+
+// config finds the cluster.
+func (f clusterFlags) config() (*rest.Config, error) {
+	config, err := f.ToRESTConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config.QPS = -1 // the API server's priority and fairness limits us, not a guess made here
+	return config, nil
+}
+
+// reader reads what a survey does.
+func (f clusterFlags) reader() (client.Reader, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := survey.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme, Mapper: survey.Mapper()})
+}

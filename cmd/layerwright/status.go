@@ -1,0 +1,356 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agext/levenshtein"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/layerwright/layerwright/internal/command"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/survey"
+	"github.com/layerwright/layerwright/view"
+)
+
+const (
+	// lookEvery is how often a status that is watched is read; a large cluster, which takes longer
+	// to read, less often.
+	lookEvery = 2 * time.Second
+	// settled is how long a pool has to be done before that is its end: the controller needs a
+	// moment to see what was just applied.
+	settled = 5 * time.Second
+	// plainWidth is that of a text that goes to no terminal.
+	plainWidth = 120
+)
+
+// statusOptions are the flags of the status command.
+type statusOptions struct {
+	cluster clusterFlags
+	fromDir string
+	pool    string
+	details command.Choice
+	output  command.Choice
+	watch   bool
+	timeout time.Duration
+}
+
+func newStatusCommand() *cobra.Command {
+	o := &statusOptions{
+		details: command.Choice{Value: "default", Allowed: []string{"default", "none", "nodes", "health", "all"}},
+		output:  command.Choice{Value: "text", Allowed: []string{"text", "wide", "json", "yaml"}},
+	}
+	cmd := &cobra.Command{
+		Use:   "status [POOL]",
+		Short: "Show pools, builds, rollouts, and what waits for whom",
+		Long: `Shows on one screen what each pool should have, how far its build and its nodes are, what they wait for, and the command that helps.
+Nodes that are alike are one line.
+
+ASSESSMENT is one of: Done, Progressing (under way), Waiting (goes on by itself when something else has), Held (stays as it is
+until someone acts), Degraded (has failed), Unmanaged.
+
+With --timeout it waits until the pool, or every pool, is at its end, and exits with 0 if that is Done, 3 if it is Held, 4 if it is
+Degraded, and 5 if the time is over. Without, it exits with 0 whatever it shows.`,
+		Example: `  # How are all pools?
+  layerwright status
+
+  # Follow the rollout of one, each node on its own line
+  layerwright status worker --watch --details nodes
+
+  # Go on in a pipeline when the nodes run the new image
+  kubectl apply -f machineconfig.yaml && layerwright status worker --timeout 1h
+
+  # What does a program want to know?
+  layerwright status -o json | jq -r '.items[] | select(.assessment == "Degraded").waitsFor[]'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.pool = args[0]
+			}
+			if o.timeout < 0 {
+				return errors.New("--timeout must be positive")
+			}
+			read, err := o.source()
+			if err != nil {
+				return &failedError{err}
+			}
+			s := &statusScreen{statusOptions: o, survey: read, clock: clock.RealClock{}, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
+			s.look()
+			return s.run(cmd.Context())
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return o.completePools(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.Var(&o.details, "details", "none: pools alone; nodes: each node on its own; health: all objects of what failed, and what they have; all: both")
+	flags.VarP(&o.output, "output", "o", "how to print: text or wide for people, json or yaml for programs")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until the end (with --timeout) or Ctrl-C")
+	flags.DurationVar(&o.timeout, "timeout", 0, "wait this long for the end, and exit by it")
+	flags.StringVar(&o.fromDir, "from-dir", "", "file or folder with a recorded cluster, instead of a cluster")
+	flags.Lookup("from-dir").Hidden = true
+	o.cluster = newClusterFlags(cmd)
+	return cmd
+}
+
+// source reads a cluster, or what was recorded of one.
+func (o *statusOptions) source() (func(context.Context) (*survey.Survey, error), error) {
+	if o.fromDir != "" {
+		return func(context.Context) (*survey.Survey, error) { return survey.ReadFiles(o.fromDir) }, nil
+	}
+	from, err := o.cluster.reader()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*survey.Survey, error) { return survey.Read(ctx, from, *o.cluster.Namespace) }, nil
+}
+
+// completePools are the names of pools, for shells.
+func (o *statusOptions) completePools(ctx context.Context, args []string) []string {
+	source, err := o.source()
+	if err != nil || len(args) > 0 {
+		return nil
+	}
+	read, err := source(ctx)
+	if err != nil {
+		return nil
+	}
+	return poolNames(&read.Objects)
+}
+
+func poolNames(o *view.Objects) []string {
+	var known []string
+	for i := range o.Pools {
+		known = append(known, o.Pools[i].Name)
+	}
+	slices.Sort(known)
+	return known
+}
+
+// statusScreen shows the status, once or again and again.
+type statusScreen struct {
+	*statusOptions
+
+	survey func(context.Context) (*survey.Survey, error)
+	clock  clock.Clock
+	out    io.Writer
+	notes  io.Writer
+	style  view.Style
+	// isTerminal says that a screen may be drawn over.
+	isTerminal bool
+	// shown is what the last text says, noted are the last notes.
+	shown, noted string
+	// begun is when the first look was, and doneSince since when all is done.
+	begun, doneSince time.Time
+}
+
+// look finds out what the output can show.
+func (s *statusScreen) look() {
+	s.style = view.Style{
+		Width: plainWidth, PoolsOnly: s.details.Value == "none",
+		Health: s.details.Value == "health" || s.details.Value == "all",
+	}
+	if f, isFile := s.out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) { //nolint:gosec // descriptors are small
+		s.isTerminal = true
+		s.style.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil { //nolint:gosec // descriptors are small
+			s.style.Width = width
+		}
+	}
+	if s.output.Value == "wide" {
+		s.style.Width = 0
+	}
+}
+
+// endError is the end of a wait that is not Done.
+type endError struct {
+	code int
+	text string
+}
+
+func (e *endError) Error() string { return e.text }
+func (e *endError) exitCode() int { return e.code }
+
+// run shows the status until there is nothing more to wait for.
+func (s *statusScreen) run(ctx context.Context) error {
+	s.begun = s.clock.Now()
+	for {
+		begun := s.clock.Now()
+		tree, err := s.read(ctx)
+		if err != nil {
+			if !s.watch && s.timeout == 0 || s.fromDir != "" || !isTransient(err) {
+				return &failedError{err}
+			}
+			s.note("no answer, trying again: " + err.Error())
+		}
+		isEnd, end := s.judge(tree)
+		if tree != nil && (isEnd || s.watch) {
+			if err := s.show(tree); err != nil {
+				return &failedError{err}
+			}
+		}
+		if isEnd {
+			return end
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.clock.After(max(lookEvery, 10*s.clock.Since(begun))):
+		}
+	}
+}
+
+// judge says whether there is nothing more to wait for, and how that has ended. The tree is nil
+// where the cluster did not answer.
+func (s *statusScreen) judge(t *view.Tree) (isEnd bool, err error) {
+	if s.timeout == 0 {
+		return !s.watch, nil
+	}
+	now := s.clock.Now()
+	if t != nil {
+		worst, because := together(t)
+		switch {
+		case worst == view.Degraded:
+			return true, &endError{exitDegraded, because}
+		case worst == view.Held:
+			return true, &endError{exitHeld, because}
+		case worst > view.Done:
+			s.doneSince = time.Time{}
+		case s.doneSince.IsZero():
+			s.doneSince = now
+		case now.Sub(s.doneSince) >= settled:
+			return true, nil
+		}
+	}
+	if now.Sub(s.begun) < s.timeout {
+		return false, nil
+	}
+	return true, &endError{exitTimedOut, fmt.Sprintf("not at its end after %s", s.timeout)}
+}
+
+// isTransient reports whether reading may succeed later: not where rights or kinds are missing.
+func isTransient(err error) bool {
+	var denied *survey.DeniedError
+	var absent *survey.NotInstalledError
+	var unknown *unknownPoolError
+	return !errors.As(err, &denied) && !errors.As(err, &absent) && !errors.As(err, &unknown)
+}
+
+// noPools is what a cluster without pools is told.
+const noPools = "there are no pools, so that no node is managed; make a MachineConfigPool first"
+
+// unknownPoolError is of a pool that there is not.
+type unknownPoolError struct {
+	pool  string
+	known []string
+}
+
+func (e *unknownPoolError) Error() string {
+	if len(e.known) == 0 {
+		return fmt.Sprintf("there is no pool %q; there is none at all: kubectl get machineconfigpools", e.pool)
+	}
+	nearest := slices.MinFunc(e.known, func(a, b string) int {
+		return levenshtein.Distance(e.pool, a, nil) - levenshtein.Distance(e.pool, b, nil)
+	})
+	return fmt.Sprintf("there is no pool %q; do you mean %q? The pools are %s", e.pool, nearest, strings.Join(e.known, ", "))
+}
+
+func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
+	read, err := s.survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.pool != "" {
+		known := poolNames(&read.Objects)
+		if !slices.Contains(known, s.pool) {
+			return nil, &unknownPoolError{s.pool, known}
+		}
+	}
+	read.Objects.EachNode = s.details.Value == "nodes" || s.details.Value == "all"
+	notes := read.Notes
+	if len(read.Objects.Pools) == 0 {
+		notes = append(notes, noPools)
+	}
+	s.note(notes...)
+	tree := view.Of(&read.Objects)
+	if s.pool != "" {
+		tree.Items = slices.DeleteFunc(tree.Items, func(i view.Item) bool { return i.Kind != view.KindPool || i.Names[0] != s.pool })
+	}
+	return &tree, nil
+}
+
+// note says what the status lacks, once.
+func (s *statusScreen) note(notes ...string) {
+	text := strings.Join(notes, "\n")
+	if text == s.noted {
+		return
+	}
+	s.noted = text
+	for _, note := range notes {
+		_, _ = fmt.Fprintln(s.notes, "layerwright: "+fault.Clean(note))
+	}
+}
+
+// together is how all pools are, and why.
+func together(t *view.Tree) (worst view.Assessment, because string) {
+	worst, because = view.Held, noPools
+	for i := range t.Items {
+		of := &t.Items[i]
+		if of.Kind != view.KindPool || because != noPools && of.Assessment <= worst {
+			continue
+		}
+		worst = of.Assessment
+		because = fault.Clean(fmt.Sprintf("pool %s is %s: %s", of.Names[0], of.Assessment, strings.Join(append([]string{of.Step}, of.WaitsFor...), "; ")))
+	}
+	return worst, because
+}
+
+// show writes the status, if it differs from what is there in more than ages.
+func (s *statusScreen) show(t *view.Tree) error {
+	var says strings.Builder
+	if err := printJSON(&says, t); err != nil || !s.isTerminal && says.String() == s.shown {
+		return err
+	}
+	text, err := s.encode(t)
+	if err != nil {
+		return err
+	}
+	const toTop, toEndOfLine, toEnd = "\x1b[H", "\x1b[K", "\x1b[J"
+	switch {
+	case s.watch && s.isTerminal:
+		text = toTop + strings.ReplaceAll(text, "\n", toEndOfLine+"\n") + toEnd
+	case s.shown != "" && s.output.Value == "yaml":
+		text = "---\n" + text
+	case s.shown != "" && s.output.Value != "json":
+		text = "\n" + text
+	}
+	s.shown = says.String()
+	_, err = io.WriteString(s.out, text)
+	return err
+}
+
+func (s *statusScreen) encode(t *view.Tree) (string, error) {
+	var text strings.Builder
+	switch s.output.Value {
+	case "json":
+		err := printJSON(&text, t)
+		return text.String(), err
+	case "yaml":
+		content, err := yaml.Marshal(t)
+		return string(content), err
+	}
+	style := s.style
+	style.Now = s.clock.Now()
+	err := view.Text(&text, *t, style)
+	return text.String(), err
+}

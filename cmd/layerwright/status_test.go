@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/layerwright/layerwright/internal/survey"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
+)
+
+const recorded = "../../view/testdata"
+
+func TestStatusOfARecordedCluster(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args   []string
+		code   int
+		stdout []string
+		stderr string
+	}{
+		"all":           {[]string{"done.yaml"}, exitOK, []string{"Pools\n", "worker-0, +2", "Rollout\n"}, ""},
+		"pools alone":   {[]string{"done.yaml", "--details", "none"}, exitOK, []string{"worker  Done        3/3"}, ""},
+		"each node":     {[]string{"done.yaml", "--details=nodes"}, exitOK, []string{"worker-0  Done", "worker-1  Done"}, ""},
+		"one pool":      {[]string{"done.yaml", "worker"}, exitOK, []string{"worker"}, ""},
+		"misspelt":      {[]string{"done.yaml", "wroker"}, exitFailure, nil, `there is no pool "wroker"; do you mean "worker"? The pools are worker`},
+		"no pool":       {[]string{"no-pool.yaml"}, exitOK, nil, noPools},
+		"json":          {[]string{"build-failed.yaml", "-o", "json"}, exitOK, []string{`"assessment": "Degraded"`, `"command": "kubectl -n layerwright logs job/build-worker-2 -c build"`}, ""},
+		"yaml":          {[]string{"build-failed.yaml", "-o", "yaml"}, exitOK, []string{"assessment: Degraded"}, ""},
+		"wide":          {[]string{"build-failed.yaml", "-o", "wide"}, exitOK, []string{"SHOULD HAVE", "No match for argument: nosuch Error: Unable to find a match: nosuch\n"}, ""},
+		"health":        {[]string{"halted.yaml", "--details=health"}, exitOK, []string{"acts next: you"}, ""},
+		"wait, failed":  {[]string{"build-failed.yaml", "--timeout=1m"}, exitDegraded, []string{"Health\n"}, "pool worker is Degraded: "},
+		"wait, held":    {[]string{"waits-drain-blocked.yaml", "--timeout=1m"}, exitHeld, nil, "pool worker is Held: "},
+		"wait, no pool": {[]string{"no-pool.yaml", "--timeout=1m"}, exitHeld, nil, noPools},
+		"wait, slow":    {[]string{"build-building.yaml", "--timeout=1ns"}, exitTimedOut, []string{"Progressing"}, "not at its end after 1ns"},
+		"no such file":  {[]string{"nosuch.yaml"}, exitFailure, nil, "no such file"},
+		"no such words": {[]string{"done.yaml", "--details=some"}, exitUsage, nil, "must be default, none, nodes, health or all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			args := append([]string{"status", "--from-dir", filepath.Join(recorded, test.args[0])}, test.args[1:]...)
+			require.Equal(t, test.code, execute(t.Context(), args, &stdout, &stderr), stderr.String())
+			for _, text := range test.stdout {
+				assert.Contains(t, stdout.String(), text)
+			}
+			assert.Contains(t, stderr.String(), test.stderr)
+			assert.NotContains(t, stdout.String(), "\x1b", "no terminal, no colour")
+		})
+	}
+}
+
+// TestStatusFollows has a cluster go through a rollout, with a time in which it does not answer.
+func TestStatusFollows(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 23, 20, 0, 0, 0, time.UTC))
+	steps := []string{"build-building", "build-building", "", "waits-staging", "done", "done", "done", "done", "done"}
+	var stdout, stderr bytes.Buffer
+	o := &statusOptions{watch: true, timeout: time.Hour}
+	o.output.Value, o.details.Value = "text", "default"
+	s := &statusScreen{statusOptions: o, clock: clock, out: &stdout, notes: &stderr, survey: func(context.Context) (*survey.Survey, error) {
+		defer func() { go clock.Step(lookEvery) }()
+		step := steps[0]
+		if len(steps) > 1 {
+			steps = steps[1:]
+		}
+		if step == "" {
+			return nil, errors.New("connection refused")
+		}
+		return survey.ReadFiles(filepath.Join(recorded, step+".yaml"))
+	}}
+	s.look()
+	require.NoError(t, s.run(t.Context()))
+	assert.Equal(t, 3, strings.Count(stdout.String(), "Pools\n"), "what did not change is not repeated:\n%s", stdout.String())
+	assert.Equal(t, "layerwright: no answer, trying again: connection refused\n", stderr.String())
+}
+
+// TestStatusOfAnotherCluster asks a real API server that has no pools.
+func TestStatusOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	kubeconfig := clustertest.Kubeconfig(t)
+	var stdout, stderr bytes.Buffer
+	unknown := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(unknown, nil, 0o600))
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no kubeconfig": {[]string{"--kubeconfig", unknown}, "no cluster: name a kubeconfig"},
+		"no context":    {[]string{"--kubeconfig", kubeconfig, "--context", "other"}, `kubeconfig: context "other" does not exist`},
+		"not installed": {[]string{"--kubeconfig", kubeconfig}, `has no kind MachineConfigPool: Layerwright is not installed there; "layerwright check" says`},
+		"no rights":     {[]string{"--kubeconfig", kubeconfig, "--as", "nobody"}, "you may not list "},
+		"no server":     {[]string{"--kubeconfig", kubeconfig, "--server", "https://127.0.0.1:1"}, "connection refused"},
+	} {
+		stderr.Reset()
+		assert.Equal(t, exitFailure, execute(t.Context(), append([]string{"status"}, test.args...), &stdout, &stderr), name)
+		assert.Contains(t, stderr.String(), test.says, name)
+	}
+}
