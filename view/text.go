@@ -97,7 +97,11 @@ func (p *printer) builds(items []Item) *table {
 	t := &table{columns: []string{"OBJECT", assessment, "STEP", "SINCE", "IMAGE", "MESSAGE"}}
 	for i := range items {
 		of := &items[i]
-		t.add(of, shortKinds[of.Kind]+"/"+nameOf(of), of.Assessment.String(), of.Step, p.since(of), of.Image, p.message(of))
+		message := p.message(of)
+		if of.Kind == KindConfig && slices.ContainsFunc(items, func(b Item) bool { return b.Kind == KindBuild && slices.Equal(b.WaitsFor, of.WaitsFor) }) {
+			message = "" // that of its build
+		}
+		t.add(of, shortKinds[of.Kind]+"/"+nameOf(of), of.Assessment.String(), of.Step, p.since(of), of.Image, message)
 	}
 	return t
 }

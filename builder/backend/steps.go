@@ -323,18 +323,3 @@ func ReadReport(text string) (*Report, error) {
 	}
 	return nil, fmt.Errorf("reading the report of a build step: there is no step %q", r.Step)
 }
-
-// ProgressPrefix begins each line of a step's standard output that is a Progress in JSON. All other
-// lines are for people.
-const ProgressPrefix = "##layerwright "
-
-// Progress is how far a step is.
-type Progress struct {
-	Step Step `json:"step"`
-	// Done and Total count bytes in Fetch and Push, instructions in Build, and layers in Export.
-	// Total is 0 while it is not known.
-	Done  int64 `json:"done"`
-	Total int64 `json:"total,omitempty"`
-	// Now is what it does: the image, or the instruction with its line.
-	Now string `json:"now,omitempty"`
-}

@@ -3,10 +3,8 @@ package pods
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,11 +70,8 @@ func lastProgress(log io.Reader) (last backend.Progress, found bool) {
 	lines := bufio.NewReader(log)
 	for {
 		line, err := lines.ReadString('\n')
-		if text, is := strings.CutPrefix(line, backend.ProgressPrefix); is {
-			var p backend.Progress
-			if json.Unmarshal([]byte(text), &p) == nil {
-				last, found = p, true
-			}
+		if p, is := backend.ReadProgress(line); is {
+			last, found = p, true
 		}
 		if err != nil {
 			return last, found

@@ -107,7 +107,7 @@ func (o *ArchitectureState) run(f *Facts, pod *corev1.Pod, attempt string, isRep
 	}
 	o.Message = "step " + string(step)
 	if p, known := f.Progress[pod.UID]; known && p.Step == step {
-		o.Message += ", " + progressText(p)
+		o.Message += ", " + p.String()
 	}
 	if isRepeated {
 		o.Message += " (" + attempt + ")"
@@ -126,37 +126,6 @@ func CurrentStep(pod *corev1.Pod) backend.Step {
 		}
 	}
 	return step
-}
-
-// progressText is how far a step is, for people.
-func progressText(p backend.Progress) string {
-	text := ""
-	switch unit := int64(1e6); {
-	case p.Step == backend.Build && p.Total > 0:
-		text = fmt.Sprintf("instruction %d of %d", p.Done, p.Total)
-	case p.Step == backend.Build:
-		text = fmt.Sprintf("instruction %d", p.Done)
-	case p.Step == backend.Export:
-		text = fmt.Sprintf("layer %d of %d", p.Done, p.Total)
-	case p.Total > 0:
-		text = fmt.Sprintf("%d of %d MB", p.Done/unit, p.Total/unit)
-	default:
-		text = fmt.Sprintf("%d MB", p.Done/unit)
-	}
-	if p.Now != "" {
-		text += ": " + cutLine(p.Now)
-	}
-	return text
-}
-
-// cutLine keeps what is shown of an instruction or an image to a line.
-func cutLine(text string) string {
-	const width = 120
-	text, _, _ = strings.Cut(text, "\n")
-	if runes := []rune(text); len(runes) > width {
-		return string(runes[:width]) + "..."
-	}
-	return text
 }
 
 // HasStarted reports whether a container of the pod has started.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,9 +62,12 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-The controller is what runs in the cluster; deploy/ holds the manifests that start it. "build", "render", "streams" and
-"trial" need no cluster.`,
-		Example: clusterExample + `  # Say which image a folder of MachineConfigs means, without a cluster
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs" and "check" ask the cluster
+of your kubeconfig; "build", "render", "streams" and "trial" need none.`,
+		Example: clusterExample + `  # How are all pools, and what do they wait for?
+  layerwright status
+
+  # Say which image a folder of MachineConfigs means, without a cluster
   layerwright render -f machineconfigs/
 
   # Say which build this is
@@ -70,6 +75,9 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	if plugin, is := strings.CutPrefix(filepath.Base(os.Args[0]), "kubectl-"); is {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + strings.TrimSuffix(plugin, ".exe")}
 	}
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints

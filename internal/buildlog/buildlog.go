@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/names"
 )
 
@@ -184,6 +185,9 @@ func (f *Follower) container(ctx context.Context, pod *corev1.Pod, name, step st
 }
 
 func (f *Follower) line(step, text string) error {
+	if p, is := backend.ReadProgress(text); is {
+		text = p.String()
+	}
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	_, err := fmt.Fprintf(f.Out, "[%s] %s\n", step, strings.Map(func(r rune) rune {
