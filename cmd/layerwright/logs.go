@@ -7,15 +7,16 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/buildlog"
+	"github.com/layerwright/layerwright/cmd/layerwright/buildlog"
+	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/survey"
 )
 
 func newLogsCommand() *cobra.Command {
@@ -71,7 +72,7 @@ func showLogs(ctx context.Context, cluster clusterFlags, name string, follow boo
 	if follow {
 		f.IsEnded = func(ctx context.Context) (bool, error) {
 			err := from.Get(ctx, client.ObjectKeyFromObject(build), build)
-			return build.Status.BuildEnd != nil, client.IgnoreNotFound(err)
+			return build.Status.BuildEnd != nil || apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		}
 	}
 	count, err := f.Run(ctx, build.Name)

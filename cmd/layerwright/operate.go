@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/layerwright/layerwright/internal/survey"
+	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 )
 
 // clusterFlags say which cluster a command is about, as those of kubectl do.

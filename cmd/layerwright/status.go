@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/survey"
 	"github.com/layerwright/layerwright/view"
 )
 

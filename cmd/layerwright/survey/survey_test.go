@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/survey"
+	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 )
 
 // cluster answers lists: nodes in pages of two, one pool, and of some kinds an error.

@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/buildlog"
+	"github.com/layerwright/layerwright/cmd/layerwright/buildlog"
 )
 
 const namespace = "layerwright"
@@ -57,22 +57,30 @@ func TestLogsOfABuild(t *testing.T) {
 	}
 }
 
+// jumping is a clock on which nothing takes time.
+type jumping struct{ *clocktesting.FakeClock }
+
+func (j jumping) After(d time.Duration) <-chan time.Time {
+	j.Step(d)
+	at := make(chan time.Time, 1)
+	at <- j.Now()
+	return at
+}
+
 // TestFollowTakesLaterSteps has a step begin while another one is followed.
 func TestFollowTakesLaterSteps(t *testing.T) {
 	t.Parallel()
 	first := pod("worker-1", "worker-1", "amd64", "fetch")
 	objects := fake.NewClientset(first)
-	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	looks := 0
 	var out strings.Builder
-	f := &buildlog.Follower{Pods: objects.CoreV1().Pods(namespace), Clock: clock, Out: &out, IsEnded: func(context.Context) (bool, error) {
+	f := &buildlog.Follower{Pods: objects.CoreV1().Pods(namespace), Clock: jumping{clocktesting.NewFakeClock(time.Unix(0, 0))}, Out: &out, IsEnded: func(context.Context) (bool, error) {
 		looks++
 		if looks == 2 {
 			later := pod("worker-1", "worker-1", "amd64", "fetch", "build")
 			_, err := objects.CoreV1().Pods(namespace).UpdateStatus(t.Context(), later, metav1.UpdateOptions{})
 			require.NoError(t, err)
 		}
-		go clock.Step(time.Second)
 		return looks > 3, nil
 	}}
 	count, err := f.Run(t.Context(), "worker-1")

@@ -52,12 +52,13 @@ type Follower struct {
 func (f *Follower) Run(ctx context.Context, build string) (int, error) {
 	f.seen, f.busy = map[string]bool{}, map[string]bool{}
 	group, following := errgroup.WithContext(ctx)
+	var failed error
 	for f.IsEnded != nil {
-		ended, err := f.IsEnded(following)
-		if ended || err != nil {
-			break // what remains, and the error, is found below
+		var ended bool
+		if ended, failed = f.IsEnded(following); ended || failed != nil {
+			break
 		}
-		if err := f.look(following, group, build); err != nil {
+		if failed = f.look(following, group, build); failed != nil {
 			break
 		}
 		select {
@@ -65,12 +66,12 @@ func (f *Follower) Run(ctx context.Context, build string) (int, error) {
 		case <-f.Clock.After(lookEvery):
 		}
 	}
-	err := group.Wait()
-	if err == nil {
-		group = &errgroup.Group{}
-		group.SetLimit(1) // one after the other
-		err = cmp.Or(f.look(ctx, group, build), group.Wait())
+	if err := cmp.Or(group.Wait(), failed); err != nil {
+		return len(f.seen), err
 	}
+	group = &errgroup.Group{}
+	group.SetLimit(1) // one after the other
+	err := cmp.Or(f.look(ctx, group, build), group.Wait())
 	return len(f.seen), err
 }
 
