@@ -82,20 +82,22 @@ type building struct {
 	backend backends.Backend
 }
 
-// Obtain is the image that the configuration goes onto: the base image, or content that is
-// built now or was built before. Empty is that it is not there yet, and the
-// step says how far it is; it counts beside an error too.
+// Obtain is the image that the configuration goes onto: the base image, or content that is built
+// now or was built before. Empty is that it is not there yet. The step says how far it is, and
+// counts beside an error too.
 func (f *Follower) Obtain(ctx context.Context, o *order.Order, of Subject) (string, Step, error) {
-	b := &building{Options: &f.options, Order: o, Subject: of, step: Step{Show: of.Show}}
+	step := Step{Show: of.Show}
+	if !o.Record.Inputs.HasContent() {
+		return o.Base.Below(), step, nil
+	}
+	b := &building{Options: &f.options, Order: o, Subject: of, step: step}
 	b.backend, _ = f.options.Backends.For(of.Config) // that there is none is a fact like any other
 	content, err := b.obtain(ctx)
 	return content, b.step, err
 }
 
+// obtain takes content that was built before, or has it built.
 func (b *building) obtain(ctx context.Context) (string, error) {
-	if !b.Record.Inputs.HasContent() {
-		return b.Base.Below(), nil
-	}
 	content, state, err := b.takeContent(ctx)
 	if err != nil {
 		return "", err
