@@ -36,11 +36,11 @@ func newClusterFlags(cmd *cobra.Command) clusterFlags {
 // config finds the cluster.
 func (f clusterFlags) config() (*rest.Config, error) {
 	config, err := f.ToRESTConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	if config.Host == clientcmd.ClusterDefaults.Server && *f.APIServer == "" { // kubectl would ask this machine
+		return nil, errors.New("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")
 	}
 	config.QPS = -1 // the API server's priority and fairness limits us, not a guess made here
 	return config, nil

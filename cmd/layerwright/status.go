@@ -160,10 +160,10 @@ func (s *statusScreen) look() {
 		Width: plainWidth, PoolsOnly: s.details.Value == "none",
 		Health: s.details.Value == "health" || s.details.Value == "all",
 	}
-	if f, isFile := s.out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) { //nolint:gosec // descriptors are small
+	if f, isFile := s.out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		s.isTerminal = true
 		s.style.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil { //nolint:gosec // descriptors are small
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
 			s.style.Width = width
 		}
 	}
@@ -210,7 +210,7 @@ func (s *statusScreen) run(ctx context.Context) error {
 	}
 }
 
-// judge says whether there is nothing more to wait for, and how that has ended. The tree is nil
+// judge reports whether there is nothing more to wait for, and how that has ended. The tree is nil
 // where the cluster did not answer.
 func (s *statusScreen) judge(t *view.Tree) (isEnd bool, err error) {
 	if s.timeout == 0 {

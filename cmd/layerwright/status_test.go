@@ -107,7 +107,7 @@ func TestStatusOfAnotherCluster(t *testing.T) {
 		"no kubeconfig": {[]string{"--kubeconfig", unknown}, "no cluster: name a kubeconfig"},
 		"no context":    {[]string{"--kubeconfig", kubeconfig, "--context", "other"}, `kubeconfig: context "other" does not exist`},
 		"not installed": {[]string{"--kubeconfig", kubeconfig}, `has no kind MachineConfigPool: Layerwright is not installed there; "layerwright check" says`},
-		"no rights":     {[]string{"--kubeconfig", kubeconfig, "--as", "nobody"}, "you may not list "},
+		"no rights":     {[]string{"--kubeconfig", kubeconfig, "--as", "someone"}, "you may not list "},
 		"no server":     {[]string{"--kubeconfig", kubeconfig, "--server", "https://127.0.0.1:1"}, "connection refused"},
 	} {
 		stderr.Reset()

@@ -36,7 +36,8 @@ const (
 type Follower struct {
 	// Pods are those of the namespace of builds.
 	Pods corev1client.PodInterface
-	// IsEnded asks whether the build is at its end. Nil writes what there is, and waits for nothing.
+	// IsEnded asks whether the build is at its end. Nil writes what there is, and waits for
+	// nothing.
 	IsEnded func(context.Context) (bool, error)
 	Clock   clock.Clock
 	// Out gets the lines, each after the name of its step. Whole lines are written at once.
@@ -114,7 +115,8 @@ func (f *Follower) end(pod string) {
 	f.busy[pod] = false
 }
 
-// titlesOf tell pods apart where there are several, by architecture and by the task of a PipelineRun.
+// titlesOf tell pods apart where there are several, by architecture and by the task of a
+// PipelineRun.
 func titlesOf(pods []corev1.Pod) []string {
 	const task = "tekton.dev/pipelineTask"
 	architectures := map[string]bool{}

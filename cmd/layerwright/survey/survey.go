@@ -148,7 +148,10 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 	}
 	slices.Sort(denied)
 	slices.Sort(absent)
-	return s, s.judge(denied, absent)
+	if err := s.judge(denied, absent); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // ReadFiles takes a recorded cluster from files and folders with lists of objects, as "kubectl get
