@@ -52,7 +52,7 @@ It needs the right to list pods and to read their logs in the namespace of Layer
 }
 
 func showLogs(ctx context.Context, cluster clusterFlags, name string, follow bool, out io.Writer) error {
-	from, err := cluster.reader()
+	from, err := cluster.client()
 	if err != nil {
 		return err
 	}

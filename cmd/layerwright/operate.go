@@ -46,8 +46,8 @@ func (f clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// reader reads what a survey does.
-func (f clusterFlags) reader() (client.Reader, error) {
+// client reads and changes the kinds of a survey.
+func (f clusterFlags) client() (client.Client, error) {
 	config, err := f.config()
 	if err != nil {
 		return nil, err

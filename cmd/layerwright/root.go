@@ -62,8 +62,8 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs" and "check" ask the cluster
-of your kubeconfig; "build", "render", "streams" and "trial" need none.`,
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs", "rollout" and "check" are about
+the cluster of your kubeconfig; "build", "render", "streams" and "trial" need none.`,
 		Example: clusterExample + `  # How are all pools, and what do they wait for?
   layerwright status
 
@@ -82,7 +82,7 @@ of your kubeconfig; "build", "render", "streams" and "trial" need none.`,
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newCheckCommand(), newLogsCommand(), newRenderCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBuildCommand(), newCheckCommand(), newLogsCommand(), newRenderCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

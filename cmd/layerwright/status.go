@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -108,7 +109,7 @@ func (o *statusOptions) source() (func(context.Context) (*survey.Survey, error),
 	if o.fromDir != "" {
 		return func(context.Context) (*survey.Survey, error) { return survey.ReadFiles(o.fromDir) }, nil
 	}
-	from, err := o.cluster.reader()
+	from, err := o.cluster.client()
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +126,13 @@ func (o *statusOptions) completePools(ctx context.Context, args []string) []stri
 	if err != nil {
 		return nil
 	}
-	return poolNames(&read.Objects)
+	return poolNames(read.Objects.Pools)
 }
 
-func poolNames(o *view.Objects) []string {
+func poolNames(pools []mcfgv1.MachineConfigPool) []string {
 	var known []string
-	for i := range o.Pools {
-		known = append(known, o.Pools[i].Name)
+	for i := range pools {
+		known = append(known, pools[i].Name)
 	}
 	slices.Sort(known)
 	return known
@@ -271,7 +272,7 @@ func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
 		return nil, err
 	}
 	if s.pool != "" {
-		known := poolNames(&read.Objects)
+		known := poolNames(read.Objects.Pools)
 		if !slices.Contains(known, s.pool) {
 			return nil, &unknownPoolError{s.pool, known}
 		}

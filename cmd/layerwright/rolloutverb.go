@@ -1,0 +1,262 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// newest is the value of --to that ends a choice.
+const newest = "newest"
+
+// rolloutRequest is what a user asks of the rollout of a pool.
+type rolloutRequest struct {
+	pool          string
+	pause, resume bool
+	undo          bool
+	to            string
+	// windows reports whether ignoreWindows was given.
+	windows       bool
+	ignoreWindows string
+	dryRun        bool
+}
+
+func newRolloutCommand() *cobra.Command {
+	var cluster clusterFlags
+	r := &rolloutRequest{}
+	cmd := &cobra.Command{
+		Use:   "rollout POOL",
+		Short: "Pause or resume the rollout of a pool, go back to an image, or leave windows aside",
+		Long: `Changes the MachineConfigPool, which is all that it does; the controller moves the nodes. It takes the right to patch
+machineconfigpools, and for images to list machineosimages. "layerwright status POOL --watch" shows what follows.`,
+		Example: `  # No further node changes, and go on
+  layerwright rollout worker --pause
+  layerwright rollout worker --resume
+
+  # Back to the image before, and forward again
+  layerwright rollout worker --undo
+  layerwright rollout worker --to newest
+
+  # Now, and not in the window
+  layerwright rollout worker --ignore-windows CVE-2026-1234`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.pool = args[0]
+			r.windows = cmd.Flags().Changed("ignore-windows")
+			if err := r.check(); err != nil {
+				return err
+			}
+			to, err := cluster.client()
+			if err == nil {
+				err = r.apply(cmd.Context(), to, cmd.OutOrStdout())
+			}
+			if err != nil {
+				return &failedError{err}
+			}
+			return nil
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return (&statusOptions{cluster: cluster}).completePools(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&r.pause, "pause", false, "let no further node stage or change; those that have begun finish")
+	flags.BoolVar(&r.resume, "resume", false, "end a pause, or go on with a rollout that was halted")
+	flags.BoolVar(&r.undo, "undo", false, "have nodes run the image before the one that they should have now")
+	flags.StringVar(&r.to, "to", "", `MachineOSImage that nodes should run, or "newest" for the newest again`)
+	flags.StringVar(&r.ignoreWindows, "ignore-windows", "", "reason for which nodes change outside of windows; empty ends that")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "have the API server check the change, and make none")
+	cmd.MarkFlagsMutuallyExclusive("pause", "resume")
+	cmd.MarkFlagsMutuallyExclusive("undo", "to")
+	cluster = newClusterFlags(cmd)
+	return cmd
+}
+
+// check reports whether there is something to do.
+func (r *rolloutRequest) check() error {
+	if !r.pause && !r.resume && !r.undo && r.to == "" && !r.windows {
+		return errors.New(`nothing to do: give --pause, --resume, --undo, --to or --ignore-windows; "layerwright status" shows how the rollout is`)
+	}
+	return nil
+}
+
+// apply changes the pool.
+func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writer) error {
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := c.Get(ctx, client.ObjectKey{Name: r.pool}, pool); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading pool %s: %w", r.pool, err)
+		}
+		var pools mcfgv1.MachineConfigPoolList
+		if err := c.List(ctx, &pools); err != nil {
+			return fmt.Errorf("listing machineconfigpools: %w", err)
+		}
+		return &unknownPoolError{r.pool, poolNames(pools.Items)}
+	}
+	var images mcfgv1alpha1.MachineOSImageList
+	if r.undo || r.to != "" {
+		if err := c.List(ctx, &images); err != nil {
+			return fmt.Errorf("listing machineosimages: %w", err)
+		}
+	}
+	change, said, err := r.change(pool, images.Items)
+	if err != nil {
+		return err
+	}
+	if change != nil {
+		patch, err := json.Marshal(change)
+		if err != nil {
+			return err
+		}
+		var options []client.PatchOption
+		if r.dryRun {
+			options = append(options, client.DryRunAll)
+			said = append(said, "nothing was changed, since this was a dry run")
+		}
+		if err := c.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...); err != nil {
+			return fmt.Errorf("changing pool %s: %w", r.pool, err)
+		}
+	}
+	for _, line := range said {
+		if _, err := fmt.Fprintf(out, "pool %s: %s\n", r.pool, fault.Clean(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poolChange is a merge patch of a pool.
+type poolChange struct {
+	Metadata struct {
+		// ResourceVersion makes the change one of what was read.
+		ResourceVersion string             `json:"resourceVersion"`
+		Annotations     map[string]*string `json:"annotations,omitempty"`
+	} `json:"metadata"`
+	Spec map[string]any `json:"spec,omitempty"`
+}
+
+// change is what to change, nil for nothing, and what to say of it.
+func (r *rolloutRequest) change(pool *mcfgv1.MachineConfigPool, images []mcfgv1alpha1.MachineOSImage) (*poolChange, []string, error) {
+	c := &poolChange{Spec: map[string]any{}}
+	c.Metadata.ResourceVersion, c.Metadata.Annotations = pool.ResourceVersion, map[string]*string{}
+	said := r.changePause(pool, c)
+	if r.undo || r.to != "" {
+		wanted, err := r.image(pool, images)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.Spec["machineOSImage"] = wanted
+		if wanted == nil {
+			said = append(said, "nodes should run the newest image")
+		} else {
+			said = append(said, fmt.Sprintf("nodes should run MachineOSImage %s, and stay at it; --to newest ends that", *wanted))
+		}
+	}
+	said = append(said, r.changeWindows(pool, c)...)
+	if len(c.Spec) == 0 && len(c.Metadata.Annotations) == 0 {
+		return nil, said, nil
+	}
+	return c, said, nil
+}
+
+func (r *rolloutRequest) changePause(pool *mcfgv1.MachineConfigPool, c *poolChange) (said []string) {
+	if r.pause && pool.Spec.Paused {
+		return []string{"it is paused already"}
+	}
+	if r.pause {
+		c.Spec["paused"] = true
+		return []string{"paused: no further node stages or changes"}
+	}
+	if r.resume && pool.Spec.Paused {
+		c.Spec["paused"] = false
+		said = append(said, "no longer paused")
+	}
+	if r.resume && (isRolloutHalted(pool) || r.to != "") {
+		c.Metadata.Annotations[mcfgv1.AnnotationResumeRollout] = new("")
+		said = append(said, "goes on although it was halted")
+	}
+	if r.resume && said == nil {
+		said = []string{"there is nothing to resume: it is neither paused nor halted"}
+	}
+	return said
+}
+
+func (r *rolloutRequest) changeWindows(pool *mcfgv1.MachineConfigPool, c *poolChange) []string {
+	_, ignores := pool.Annotations[mcfgv1.AnnotationIgnoreWindows]
+	switch {
+	case !r.windows:
+		return nil
+	case r.ignoreWindows != "":
+		c.Metadata.Annotations[mcfgv1.AnnotationIgnoreWindows] = &r.ignoreWindows
+		return []string{`nodes change outside of windows; --ignore-windows "" ends that`}
+	case ignores:
+		c.Metadata.Annotations[mcfgv1.AnnotationIgnoreWindows] = nil
+		return []string{"nodes change within windows alone"}
+	default:
+		return []string{"nodes change within windows alone already"}
+	}
+}
+
+func isRolloutHalted(pool *mcfgv1.MachineConfigPool) bool {
+	return slices.ContainsFunc(pool.Status.Conditions, func(c mcfgv1.MachineConfigPoolCondition) bool {
+		return c.Type == mcfgv1.PoolRolloutDegraded && c.Status == corev1.ConditionTrue && c.Reason == mcfgv1.ReasonRolloutHalted
+	})
+}
+
+// image is the one that nodes should run; nil for the newest.
+func (r *rolloutRequest) image(pool *mcfgv1.MachineConfigPool, images []mcfgv1alpha1.MachineOSImage) (*string, error) {
+	if r.to == newest {
+		return nil, nil //nolint:nilnil // the newest has no name here
+	}
+	var own []*mcfgv1alpha1.MachineOSImage
+	for i := range images {
+		if images[i].Spec.MachineConfigPool == pool.Name {
+			own = append(own, &images[i])
+		}
+	}
+	slices.SortFunc(own, func(a, b *mcfgv1alpha1.MachineOSImage) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	var known []string
+	for _, image := range own {
+		known = append(known, image.Name)
+	}
+	at := 0 // that which nodes should have now
+	if name := pool.Spec.MachineOSImage; r.undo && name != "" {
+		at = slices.Index(known, name)
+	}
+	if r.to != "" {
+		at = slices.Index(known, r.to)
+	}
+	if at < 0 || len(known) == 0 {
+		return nil, fmt.Errorf("pool %s has no MachineOSImage %q; its images, the newest first: %s", pool.Name, cmp.Or(r.to, pool.Spec.MachineOSImage), cmp.Or(strings.Join(known, ", "), "none"))
+	}
+	if r.to != "" {
+		if q := own[at].Quarantined(); q != nil && !r.resume {
+			return nil, fmt.Errorf("MachineOSImage %s is in quarantine: %s: %s; to try it again, add --resume", r.to, q.Reason, q.Message)
+		}
+		return &known[at], nil
+	}
+	for _, before := range own[at+1:] {
+		if before.Quarantined() == nil {
+			return &before.Name, nil
+		}
+	}
+	return nil, fmt.Errorf("pool %s has no image before %s that is not in quarantine; its images, the newest first: %s", pool.Name, known[at], strings.Join(known, ", "))
+}
