@@ -186,13 +186,13 @@ func (r *Reconciler) render(ctx context.Context, s *scope) error {
 	stream, err := r.chooseStream(s)
 	if err != nil {
 		s.want = &outcome{err: streamFault(err)}
-		return nil //nolint:nilerr // it is an outcome
+		return nil
 	}
 	s.stream = stream
 	configs, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
 	if err != nil {
 		s.want = &outcome{err: renderFault(err)}
-		return nil //nolint:nilerr // it is an outcome
+		return nil
 	}
 	content := func(ctx context.Context) ([]*mcfgv1.MachineConfig, error) {
 		return r.contents(ctx, s.pool, stream.Name)

@@ -74,14 +74,6 @@ type scope struct {
 	began time.Time
 }
 
-// pool is the pool that the image is for; a MachineOSConfig has its name.
-func (s *scope) pool() string {
-	if s.config != nil {
-		return s.config.Spec.MachineConfigPool.Name
-	}
-	return s.build.Spec.MachineOSConfig.Name
-}
-
 // Reconcile reconciles one build. The first reconcile that finds everything there says that the
 // build has begun, and the next one, which sees that, makes the image: so that whoever looks at any
 // time sees what happens, and a process that dies in between is continued.
