@@ -118,8 +118,8 @@ func (p *poolView) assessConditions(item *Item, because []string) []string {
 	if c := p.condition(mcfgv1.ConditionStalled); c != nil && c.Status == corev1.ConditionTrue && item.Assessment < Held {
 		item.Assessment, item.Next, item.Command, because = Degraded, You, describePool(&subject{pool: p.pool.Name}), texts(c.Message)
 	}
-	if item.Assessment == Done && p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
-		item.Assessment, item.Next, because = Waiting, Controller, []string{changedSince}
+	if p.pool.Status.ObservedGeneration > 0 && p.pool.Status.ObservedGeneration < p.pool.Generation {
+		item.Assessment, item.Next, item.Command, item.WaitsFor, because = Waiting, Controller, "", nil, []string{changedSince}
 	}
 	if item.Assessment == Done && (updated == nil || updated.Status != corev1.ConditionTrue && updated.Reason != mcfgv1.ReasonNoNodes) {
 		item.Assessment, item.Next = Waiting, Controller

@@ -30,6 +30,9 @@ const (
 	// settled is how long a pool has to be done before that is its end: the controller needs a
 	// moment to see what was just applied.
 	settled = 5 * time.Second
+	// lasting is how long it has to be Held or Degraded: a budget that blocks a drain often lets it
+	// go on by itself, and what was just mended is seen a moment later.
+	lasting = 2 * time.Minute
 	// plainWidth is that of a text that goes to no terminal.
 	plainWidth = 120
 )
@@ -59,8 +62,9 @@ Nodes that are alike are one line.
 ASSESSMENT is one of: Done, Progressing (under way), Waiting (goes on by itself when something else has), Held (stays as it is
 until someone acts), Degraded (has failed), Unmanaged.
 
-With --timeout it waits until the pool, or every pool, is at its end, and exits with 0 if that is Done, 3 if it is Held, 4 if it is
-Degraded, and 5 if the time is over. Without, it exits with 0 whatever it shows.`,
+With --timeout it waits until the pool, or every pool, is at its end, and exits with 0 if that is Done, 3 if it has been Held for two
+minutes, 4 if it has been Degraded for that long, and 5 if the time is over. Without, it exits with 0 whatever it shows. 1 means that
+the cluster could not be read, or that the wait was interrupted; 2 that the command line was wrong.`,
 		Example: `  # How are all pools?
   layerwright status
 
@@ -151,8 +155,9 @@ type statusScreen struct {
 	isTerminal bool
 	// shown is what the last text says, noted are the last notes.
 	shown, noted string
-	// begun is when the first look was, and doneSince since when all is done.
-	begun, doneSince time.Time
+	// begun is when the first look was, and since since when the pools are as they are.
+	begun, since time.Time
+	worst        view.Assessment
 }
 
 // look finds out what the output can show.
@@ -205,6 +210,9 @@ func (s *statusScreen) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			if s.timeout > 0 {
+				return &failedError{errors.New("interrupted before the end")}
+			}
 			return nil
 		case <-s.clock.After(max(lookEvery, 10*s.clock.Since(begun))):
 		}
@@ -220,16 +228,16 @@ func (s *statusScreen) judge(t *view.Tree) (isEnd bool, err error) {
 	now := s.clock.Now()
 	if t != nil {
 		worst, because := together(t)
+		if worst != s.worst || s.since.IsZero() {
+			s.worst, s.since = worst, now
+		}
+		lasts := now.Sub(s.since)
 		switch {
-		case worst == view.Degraded:
+		case worst == view.Degraded && lasts >= lasting:
 			return true, &endError{exitDegraded, because}
-		case worst == view.Held:
+		case worst == view.Held && lasts >= lasting:
 			return true, &endError{exitHeld, because}
-		case worst > view.Done:
-			s.doneSince = time.Time{}
-		case s.doneSince.IsZero():
-			s.doneSince = now
-		case now.Sub(s.doneSince) >= settled:
+		case worst == view.Done && lasts >= settled:
 			return true, nil
 		}
 	}

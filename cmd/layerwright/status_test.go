@@ -38,9 +38,6 @@ func TestStatusOfARecordedCluster(t *testing.T) {
 		"yaml":          {[]string{"build-failed.yaml", "-o", "yaml"}, exitOK, []string{"assessment: Degraded"}, ""},
 		"wide":          {[]string{"build-failed.yaml", "-o", "wide"}, exitOK, []string{"SHOULD HAVE", "No match for argument: nosuch Error: Unable to find a match: nosuch\n"}, ""},
 		"health":        {[]string{"halted.yaml", "--details=health"}, exitOK, []string{"acts next: you"}, ""},
-		"wait, failed":  {[]string{"build-failed.yaml", "--timeout=1m"}, exitDegraded, []string{"Health\n"}, "pool worker is Degraded: "},
-		"wait, held":    {[]string{"waits-drain-blocked.yaml", "--timeout=1m"}, exitHeld, nil, "pool worker is Held: "},
-		"wait, no pool": {[]string{"no-pool.yaml", "--timeout=1m"}, exitHeld, nil, noPools},
 		"wait, slow":    {[]string{"build-building.yaml", "--timeout=1ns"}, exitTimedOut, []string{"Progressing"}, "not at its end after 1ns"},
 		"no such file":  {[]string{"nosuch.yaml"}, exitFailure, nil, "no such file"},
 		"no such words": {[]string{"done.yaml", "--details=some"}, exitUsage, nil, "must be default, none, nodes, health or all"},
@@ -69,15 +66,13 @@ func (j jumping) After(d time.Duration) <-chan time.Time {
 	return at
 }
 
-// TestStatusFollows has a cluster go through a rollout, with a time in which it does not answer.
-func TestStatusFollows(t *testing.T) {
-	t.Parallel()
-	clock := jumping{clocktesting.NewFakeClock(time.Date(2026, 11, 23, 20, 0, 0, 0, time.UTC))}
-	steps := []string{"build-building", "build-building", "", "waits-staging", "done", "done", "done", "done", "done"}
-	var stdout, stderr bytes.Buffer
-	o := &statusOptions{watch: true, timeout: time.Hour}
+// waiting is a screen that waits for the end of clusters that follow each other; the last one
+// stays. An empty name is one that does not answer.
+func waiting(stdout, stderr *bytes.Buffer, steps ...string) *statusScreen {
+	o := &statusOptions{timeout: time.Hour}
 	o.output.Value, o.details.Value = "text", "default"
-	s := &statusScreen{statusOptions: o, clock: clock, out: &stdout, notes: &stderr, survey: func(context.Context) (*survey.Survey, error) {
+	clock := jumping{clocktesting.NewFakeClock(time.Date(2026, 11, 23, 20, 0, 0, 0, time.UTC))}
+	s := &statusScreen{statusOptions: o, clock: clock, out: stdout, notes: stderr, survey: func(context.Context) (*survey.Survey, error) {
 		step := steps[0]
 		if len(steps) > 1 {
 			steps = steps[1:]
@@ -88,6 +83,51 @@ func TestStatusFollows(t *testing.T) {
 		return survey.ReadFiles(filepath.Join(recorded, step+".yaml"))
 	}}
 	s.look()
+	return s
+}
+
+func TestStatusWaitsForTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		steps []string
+		code  int
+		says  string
+	}{
+		"done":               {[]string{"build-building", "done"}, exitOK, ""},
+		"failed":             {[]string{"done", "build-failed"}, exitDegraded, "pool worker is Degraded: "},
+		"held":               {[]string{"waits-drain-blocked"}, exitHeld, "pool worker is Held: "},
+		"held for a moment":  {[]string{"waits-drain-blocked", "waits-drain-blocked", "waits-staging", "done"}, exitOK, ""},
+		"failed for a while": {[]string{"build-failed", "build-building", "done"}, exitOK, ""},
+		"no pool":            {[]string{"no-pool"}, exitHeld, noPools},
+		"slow":               {[]string{"build-building"}, exitTimedOut, "not at its end after 1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			err := waiting(&stdout, &stderr, test.steps...).run(t.Context())
+			assert.Contains(t, stdout.String(), "Rollout\n", "the end is shown")
+			if test.code == exitOK {
+				require.NoError(t, err)
+				return
+			}
+			var ended *endError
+			require.ErrorAs(t, err, &ended)
+			assert.Equal(t, test.code, ended.code)
+			assert.Contains(t, ended.text, test.says)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	require.ErrorContains(t, waiting(&stdout, &stderr, "build-building").run(ctx), "interrupted", "never taken for the end")
+}
+
+// TestStatusFollows has a cluster go through a rollout, with a time in which it does not answer.
+func TestStatusFollows(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	s := waiting(&stdout, &stderr, "build-building", "build-building", "", "waits-staging", "done")
+	s.watch = true
 	require.NoError(t, s.run(t.Context()))
 	assert.Equal(t, 3, strings.Count(stdout.String(), "Pools\n"), "what did not change is not repeated:\n%s", stdout.String())
 	assert.Equal(t, "layerwright: no answer, trying again: connection refused\n", stderr.String())
