@@ -114,7 +114,10 @@ func (p *program) upCommand() *cobra.Command {
 		Short: "Bring the cluster up, or complete one that is half up",
 		Long: `up builds what is not built yet, starts what does not run yet, and waits until
 every node is Ready and the Layerwright controller is Available. It is harmless
-to repeat, also after it was interrupted.`,
+to repeat, also after it was interrupted.
+
+With --bare there is no Layerwright: no kinds, namespace, controller, agents or
+policies. Registry, accounts and hosts are as in any other cluster.`,
 		Args: cobra.NoArgs,
 		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			var err error
@@ -122,7 +125,7 @@ to repeat, also after it was interrupted.`,
 				return err
 			}
 			options.Progress = progress.New(cmd.OutOrStdout())
-			if fleet {
+			if fleet || options.Bare {
 				if err := asFleet(s, &options); err != nil {
 					return err
 				}
@@ -138,6 +141,7 @@ to repeat, also after it was interrupted.`,
 	flags := cmd.Flags()
 	flags.IntVar(&options.Nodes, "nodes", 0, "number of nodes, each a real kubelet; a cluster can grow but not shrink (default 1)")
 	flags.BoolVar(&fleet, "fleet", false, "for a new cluster: --hosts on 3 nodes, or on 1 where memory allows no more")
+	flags.BoolVar(&options.Bare, "bare", false, "for a new cluster: that of --fleet without Layerwright, to install a release on by docs/install.md; \"cluster deploy\" installs the checkout's")
 	flags.IntVar(&options.Guests, "guests", 0, "number of further nodes that are virtual machines, which boot what they are given; the others become hosts (needs the Debian packages of make deps)")
 	flags.BoolVar(&options.Hosts, "hosts", false, "give each node a root of its own, deployed by ostree from an image, that can be updated and rebooted; takes seconds more")
 	flags.BoolVar(&options.Tekton, "with-tekton", false, "install Tekton Pipelines, and have the controller build with it where a MachineOSConfig asks for that")

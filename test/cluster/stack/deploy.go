@@ -52,6 +52,12 @@ func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
 	if u.state.ControlPlaneOnly {
 		return u.redeployProcess(ctx)
 	}
+	if u.state.Bare { // it is no longer
+		u.state.Bare = false
+		if err := u.save(u.state); err != nil {
+			return err
+		}
+	}
 	images := &deploy.Images{}
 	if err := u.step("controller image", u.buildImages(images))(ctx); err != nil {
 		return err
@@ -98,7 +104,7 @@ func (u *up) deployController(ctx context.Context, images *deploy.Images) error 
 			return err
 		}
 	}
-	of := deploy.Playground{RegistryPort: u.state.RegistryPort, Tekton: u.state.Tekton, HostRoot: HostRoot}
+	of := deploy.Playground{RegistryPort: u.state.RegistryPort, Tekton: u.state.Tekton}
 	if err := u.applyOverlay(ctx, deploy.Pods(*images, of)); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package stack
 
 import (
+	"bytes"
 	"context"
+	_ "embed" // the manifest of hosts
 	"fmt"
 	"io"
 	"os"
@@ -20,6 +22,11 @@ import (
 // HostRoot is where each node's own root is, in the node's mount namespace: what an agent has to
 // mount.
 const HostRoot = machines.HostRoot
+
+// hostsManifest has the pods of node agents find these roots.
+//
+//go:embed manifests/hosts.yaml
+var hostsManifest []byte
 
 // machinesName is the process that owns the machines of the nodes.
 const machinesName = "machines"
@@ -88,6 +95,9 @@ func (s *Stack) RunMachines(ctx context.Context, kubernetes string, log io.Write
 
 // startHosts installs and boots the machines of nodes that are not booted.
 func (u *up) startHosts(ctx context.Context) error {
+	if err := u.kubectl().Apply(ctx, bytes.ReplaceAll(hostsManifest, []byte("HOST_ROOT"), []byte(HostRoot))); err != nil {
+		return err
+	}
 	if err := machines.InstallTools(ctx, u.repository, u.dir); err != nil {
 		return err
 	}

@@ -83,6 +83,11 @@ func (r *Registry) Options(ctx context.Context, account string) []remote.Option 
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(r.transport), remote.WithAuth(auth)}
 }
 
+// Login is the user name and password of an account, "pull" or "push".
+func (r *Registry) Login(ctx context.Context, account string) (*authn.AuthConfig, error) {
+	return authn.Authorization(ctx, r.state.account(account).Login())
+}
+
 // FixturesPath is where PushFixtures puts images in the registry.
 const FixturesPath = "os"
 

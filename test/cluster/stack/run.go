@@ -43,6 +43,9 @@ type UpOptions struct {
 	ControllerProgram string
 	// APIPort and RegistryPort demand ports of the host; 0 takes free ones.
 	APIPort, RegistryPort int
+	// Bare leaves out all of Layerwright, also when the cluster is brought up again. A cluster
+	// that has Layerwright can't become bare.
+	Bare bool
 	// SkipController leaves out the Layerwright controller.
 	SkipController bool
 	// Program is this program's executable; its "internal" commands run inside

@@ -41,7 +41,7 @@ func (u *up) settleState() error {
 			return err
 		}
 	}
-	u.state = st
+	u.state, u.SkipController = st, u.SkipController || st.Bare
 	return u.save(st)
 }
 
@@ -61,6 +61,10 @@ func (st *state) accept(options UpOptions) error {
 		return errors.New("a control plane without nodes has no hosts")
 	case options.Tekton && options.ControlPlaneOnly:
 		return errors.New("a control plane without nodes runs no pods of Tekton")
+	case options.Bare && options.ControlPlaneOnly:
+		return errors.New("a control plane without nodes has nothing to leave out")
+	case options.Bare && !st.Bare:
+		return fmt.Errorf("cluster %q was not made with bare: %s", st.Name, remake)
 	case options.Guests != 0 && options.ControlPlaneOnly:
 		return errors.New("a control plane without nodes has no guests")
 	case options.Nodes > guests.MaxProcesses:
@@ -80,7 +84,7 @@ func (st *state) accept(options UpOptions) error {
 }
 
 func (u *up) newState() (*state, error) {
-	st := &state{Name: u.name, ControlPlaneOnly: u.ControlPlaneOnly}
+	st := &state{Name: u.name, ControlPlaneOnly: u.ControlPlaneOnly, Bare: u.Bare}
 	var err error
 	if u.ControlPlaneOnly {
 		return st, u.choosePlanePorts(st)

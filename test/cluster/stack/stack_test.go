@@ -28,6 +28,7 @@ func TestAccept(t *testing.T) {
 		"refuses another registry port":      {options: UpOptions{RegistryPort: 5001}, err: "has its registry at port 5000, not 5001"},
 		"refuses to become another kind":     {options: UpOptions{ControlPlaneOnly: true}, err: "control-plane-only=false"},
 		"refuses Tekton where no pods run":   {options: UpOptions{Tekton: true, ControlPlaneOnly: true}, err: "runs no pods of Tekton"},
+		"refuses to lose Layerwright":        {options: UpOptions{Bare: true}, err: `cluster "a" was not made with bare`},
 		"keeps its guests":                   {options: UpOptions{Guests: 2}, nodes: 2},
 		"refuses fewer guests":               {options: UpOptions{Guests: 1}, err: "has 2 guests and guests are not taken away"},
 		"refuses more guests than addresses": {options: UpOptions{Guests: 21}, err: "21 guests are more than the 20"},

@@ -31,6 +31,8 @@ type state struct {
 	Guests int `json:"guests,omitempty"`
 	// Hosts says that the nodes have roots of their own.
 	Hosts bool `json:"hosts,omitempty"`
+	// Bare says that nothing of Layerwright is installed, until deploy does.
+	Bare bool `json:"bare,omitempty"`
 	// Tekton says that Tekton Pipelines is installed.
 	Tekton bool `json:"tekton,omitempty"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The

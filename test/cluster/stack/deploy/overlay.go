@@ -34,9 +34,9 @@ type values struct {
 	// Base is the kustomization below it, Components the folder of those that can be added, and the
 	// others what is particular to the cluster.
 	Base, Components, Image, NewName, NewTag, Builder, Gateway string
-	// HostRoot is where agents find the roots of nodes; empty where these have none of their own.
-	Agent, AgentName, AgentTag, HostRoot string
-	RegistryPort                         int
+	// Agent is empty where nodes have no roots of their own.
+	Agent, AgentName, AgentTag string
+	RegistryPort               int
 	// Tekton takes in the component that has content built by PipelineRuns.
 	Tekton bool
 }
@@ -47,8 +47,6 @@ type Playground struct {
 	RegistryPort int
 	// Tekton has content built by PipelineRuns.
 	Tekton bool
-	// HostRoot is where agents find the roots of nodes that have one of their own.
-	HostRoot string
 }
 
 // Pods runs the controller as a Deployment with the images, and lets it reach and trust the
@@ -60,7 +58,7 @@ func Pods(images Images, of Playground) *Overlay {
 		RegistryPort: of.RegistryPort, Tekton: of.Tekton, Gateway: gateway.NodeAddress(1),
 	}
 	if images.Agent.Tag != "" {
-		v.Agent, v.HostRoot = releases.Agent, of.HostRoot
+		v.Agent = releases.Agent
 		v.AgentName, v.AgentTag, _ = strings.Cut(images.Agent.Tag, ":")
 	}
 	return &Overlay{

@@ -31,14 +31,12 @@ func TestOverlays(t *testing.T) {
 		}
 		return texts
 	}
-	const hostRoot = "/run/machine/sysroot"
 	controller, builder := Image{Tag: "layerwright.test/layerwright:dev-1"}, Image{Tag: "layerwright.test/layerwright-builder:dev-1"}
 	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
 		t.Parallel()
 		images := Images{Controller: controller, Builder: builder, Agent: Image{Tag: "layerwright.test/layerwright-agent:dev-2"}}
-		texts := read(t, Pods(images, Playground{RegistryPort: 5001, Tekton: true, HostRoot: hostRoot}))
+		texts := read(t, Pods(images, Playground{RegistryPort: 5001, Tekton: true}))
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+releases.Agent+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
-		require.Contains(t, texts["kustomization.yaml"], "hostPath/path, value: "+hostRoot+"}", "the root of the node, and not of the machine")
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
 		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n- ../components/tekton\n")
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+releases.Controller+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
@@ -47,10 +45,9 @@ func TestOverlays(t *testing.T) {
 	})
 	t.Run("nodes without roots of their own have no agent", func(t *testing.T) {
 		t.Parallel()
-		texts := read(t, Pods(Images{Controller: controller, Builder: builder}, Playground{RegistryPort: 5001, HostRoot: hostRoot}))
+		texts := read(t, Pods(Images{Controller: controller, Builder: builder}, Playground{RegistryPort: 5001}))
 		require.NotContains(t, texts["kustomization.yaml"], releases.Agent)
 		require.NotContains(t, texts["kustomization.yaml"], "tekton")
-		require.NotContains(t, texts["kustomization.yaml"], "hostPath")
 		require.Contains(t, texts["kustomization.yaml"], "$patch: delete\n    apiVersion: apps/v1\n    kind: DaemonSet\n")
 	})
 	t.Run("a process needs nothing that wants a pod", func(t *testing.T) {
