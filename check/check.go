@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -58,10 +58,11 @@ const (
 
 // Of judges facts. Every check is heard, in the order in which people mend.
 func Of(f *Facts) []Finding {
-	checks := []struct {
+	type judgement struct {
 		name  string
 		judge func(*Facts) []Finding
-	}{
+	}
+	checks := []judgement{
 		{"api-server", apiServer},
 		{"clocks", clocks},
 		{"rights", rights},
@@ -73,7 +74,11 @@ func Of(f *Facts) []Finding {
 		{"user-namespaces", userNamespaces},
 		{"network-policies", networkPolicies},
 		{"tekton", tekton},
+		{"streams", streams},
 		{"images", images},
+	}
+	if f.Pods != nil {
+		checks = append(checks, judgement{"pods", pods}, judgement{"registry", registries})
 	}
 	var all []Finding
 	for _, check := range checks {
@@ -112,30 +117,36 @@ func apiServer(f *Facts) []Finding {
 }
 
 func clocks(f *Facts) []Finding {
-	const why = "certificates and signatures are checked against clocks"
 	var all []Finding
 	if skew := f.LocalTime.Sub(f.ServerTime).Abs(); skew > mostSkew {
-		all = append(all, Finding{State: Advice, What: fmt.Sprintf("the clocks of this machine and the API server are %s apart", skew.Round(time.Second)), Why: why, Run: "timedatectl status"})
+		all = append(all, Finding{State: Advice, What: fmt.Sprintf("the clocks of this machine and the API server are %s apart", skew.Round(time.Second)), Why: clocksMatter, Run: "timedatectl status"})
 	}
-	if f.Denied["leases"] {
+	all = append(all, clocksOfPods(f)...)
+	if f.Denied["leases"] && f.Pods == nil {
 		return append(all, notRead("leases.coordination.k8s.io")...)
 	}
 	for _, node := range f.Nodes {
 		renewed := f.Heartbeats[node.Name].Spec.RenewTime
-		if renewed == nil || !nodes.Observe(&node).Ready { // a node that is down renews nothing
+		if renewed == nil || f.clockKnown(node.Name) || !nodes.Observe(&node).Ready { // a node that is down renews nothing
 			continue
 		}
 		if since := f.ServerTime.Sub(renewed.Time); since > renewal+mostSkew || since < -mostSkew {
-			all = append(all, Finding{
-				State: Mend, What: fmt.Sprintf("the clock of node %q is about %s from the API server's", node.Name, since.Abs().Round(time.Second)), Why: why,
-				Run: "ssh " + node.Name + " timedatectl status",
-			})
+			all = append(all, clockIsOff(node.Name, since))
 		}
 	}
 	if len(all) > 0 {
 		return all
 	}
 	return ok("clocks of the API server and of %d nodes agree", len(f.Nodes))
+}
+
+const clocksMatter = "certificates and signatures are checked against clocks"
+
+func clockIsOff(node string, by time.Duration) Finding {
+	return Finding{
+		State: Mend, What: fmt.Sprintf("the clock of node %q is about %s from the API server's", node, by.Abs().Round(time.Second)), Why: clocksMatter,
+		Run: "ssh " + node + " timedatectl status",
+	}
 }
 
 func rights(f *Facts) []Finding {
@@ -388,12 +399,13 @@ func userNamespaces(f *Facts) []Finding {
 	}
 	var without []string
 	for _, node := range f.Nodes {
-		if !slices.ContainsFunc(node.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool {
-			return h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces
-		}) {
+		if !nodes.OffersUserNamespaces(&node) {
 			info := node.Status.NodeInfo
 			without = append(without, fmt.Sprintf("%s (Linux %s, %s)", node.Name, info.KernelVersion, info.ContainerRuntimeVersion))
 		}
+	}
+	if broken := brokenUserNamespaces(f); len(broken) > 0 {
+		return broken
 	}
 	if len(without) > 0 {
 		return []Finding{{
@@ -409,6 +421,9 @@ func userNamespaces(f *Facts) []Finding {
 var enforcing = []string{"calico-node", "cilium", "antrea-agent", "ovnkube-node", "kube-router", "weave-net", "canal", "azure-npm", "anetd"}
 
 func networkPolicies(f *Facts) []Finding {
+	if f.Pods != nil && f.Pods.Refused == "" {
+		return triedNetworkPolicies(f.Pods)
+	}
 	if f.Denied["daemonsets"] {
 		return notRead("daemonsets.apps")
 	}
@@ -455,6 +470,31 @@ func tektonIn(exists bool, release string) string {
 		return "a Tekton that does not say its version"
 	}
 	return "Tekton Pipelines " + release
+}
+
+// streams looks at what the controller says of the images that streams name.
+func streams(f *Facts) []Finding {
+	if f.Denied["osimagestreams"] {
+		return notRead("osimagestreams")
+	}
+	for _, stream := range f.Streams {
+		ready := meta.FindStatusCondition(stream.Status.Conditions, mcfgv1.ConditionReady)
+		if ready == nil || ready.Status == metav1.ConditionTrue {
+			continue
+		}
+		state := Mend
+		if ready.Status == metav1.ConditionUnknown && !isWaitingForYou(ready.Reason) {
+			state = Unknown
+		}
+		return []Finding{{
+			State: state, What: fmt.Sprintf("OSImageStream %q: %s: %s", stream.Name, ready.Reason, ready.Message), Why: "pools without an OS image of their own get theirs from it",
+			Run: "kubectl describe osimagestream " + stream.Name,
+		}}
+	}
+	if len(f.Streams) == 0 {
+		return ok("no OSImageStream: MachineConfigs or MachineOSConfigs name OS images")
+	}
+	return ok("OSImageStream %q has no problem", f.Streams[0].Name)
 }
 
 // isWaitingForYou reports whether a reason waits for something that a person makes.

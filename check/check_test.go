@@ -126,6 +126,12 @@ func TestOf(t *testing.T) {
 		"an image is tried again": {func(f *Facts) {
 			f.Configs[0].Status.Conditions[0] = metav1.Condition{Type: mcfgv1.ConditionReady, Status: metav1.ConditionUnknown, Reason: mcfgv1.ReasonRetrying, Message: "no route"}
 		}, "images", Unknown, "Retrying: no route"},
+		"a stream can't be used": {func(f *Facts) {
+			f.Streams = []mcfgv1.OSImageStream{{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}, Status: mcfgv1.OSImageStreamStatus{
+				Conditions: []metav1.Condition{{Type: mcfgv1.ConditionReady, Status: metav1.ConditionFalse, Reason: "LabelsContradictory", Message: "image is of another stream"}},
+			}}}
+		}, "streams", Mend, `OSImageStream "cluster": LabelsContradictory: image is of another stream`},
+		"no stream":                       {func(*Facts) {}, "streams", OK, "no OSImageStream"},
 		"no namespace yet":                {bare, "namespace", OK, "installing creates it"},
 		"a policy does not deny":          {func(f *Facts) { f.Denying["layerwright-pods"] = false }, "admission-policies", Mend, "layerwright-pods"},
 		"the controller is not up":        {func(f *Facts) { f.Controller.Status.AvailableReplicas = 0 }, "controller", Mend, "not available"},

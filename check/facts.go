@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/check/probe"
 )
 
 // Facts are what is known of a cluster.
@@ -39,10 +40,41 @@ type Facts struct {
 	Nodes      []corev1.Node
 	// Heartbeats are the Leases that nodes renew, by the names of nodes.
 	Heartbeats map[string]coordinationv1.Lease
+	Streams    []mcfgv1.OSImageStream
 	Configs    []mcfgv1.MachineOSConfig
 	// Secrets are those that the MachineOSConfigs push with, and whether they are there; without
 	// those that the user may not read.
 	Secrets map[string]bool
+	// Pods are what pods found; nil where none were asked for.
+	Pods *Pods
+}
+
+// Pods are what pods found that were started for that.
+type Pods struct {
+	// Refused is why none were started; empty where they were.
+	Refused string
+	// Open and Closed are two that listen; NetworkPolicies close the second.
+	Open, Closed Pod
+	// Nodes are those that asked, one on each node that takes builds.
+	Nodes []Pod
+}
+
+// Pod is what a pod found.
+type Pod struct {
+	// Name is that of the pod, and Node where it ran or should have.
+	Name, Node string
+	// Address is where it listens; empty for one that asks.
+	Address string
+	// UserNamespace says that it was to have one, as its node offers them.
+	UserNamespace bool
+	// Report is what it found; nil where it did not end.
+	Report *probe.Report
+	// Stuck is why it did not start, or end. IsPull says that it was for its image.
+	Stuck  string
+	IsPull bool
+	// Created is when it was made and Seen when its end was seen, by the API server's clock;
+	// Started and Finished are by the node's.
+	Created, Seen, Started, Finished time.Time
 }
 
 // Right is to do something with all objects of a kind.

@@ -222,6 +222,11 @@ func (r *reader) nodes(ctx context.Context) error {
 }
 
 func (r *reader) configs(ctx context.Context) error {
+	var streams mcfgv1.OSImageStreamList
+	if err := r.list(ctx, &streams, "osimagestreams"); err != nil {
+		return err
+	}
+	r.facts.Streams = streams.Items
 	var configs mcfgv1.MachineOSConfigList
 	if err := r.list(ctx, &configs, "machineosconfigs"); err != nil {
 		return err

@@ -49,7 +49,7 @@ func TestGatherOnARealAPIServer(t *testing.T) {
 	user.Impersonate = rest.ImpersonationConfig{UserName: "user"}
 	withoutRights := states(user)
 	assert.Equal(t, Unknown, withoutRights["rights"], "it may be installed already")
-	for _, check := range []string{"clocks", "kinds", "namespace", "agent", "user-namespaces", "network-policies", "tekton", "images"} {
+	for _, check := range []string{"clocks", "kinds", "namespace", "agent", "user-namespaces", "network-policies", "tekton", "streams", "images"} {
 		assert.Equal(t, Unknown, withoutRights[check], check)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // UserNamespaces is whether builds have user namespaces of their own.
@@ -37,7 +38,7 @@ func (i Isolation) String() string {
 }
 
 // ChooseIsolation is the strongest isolation that every node offers which the build can run on.
-func ChooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[string]string) Isolation {
+func ChooseIsolation(setting UserNamespaces, all []corev1.Node, selector map[string]string) Isolation {
 	switch setting {
 	case UserNamespacesAlways:
 		return Isolation{Kind: backend.IsolationUserNamespace}
@@ -46,30 +47,19 @@ func ChooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[s
 	case UserNamespacesAuto:
 	}
 	wanted, candidates := labels.SelectorFromSet(selector), 0
-	for i := range nodes {
-		if !wanted.Matches(labels.Set(nodes[i].Labels)) {
+	for i := range all {
+		if !wanted.Matches(labels.Set(all[i].Labels)) {
 			continue
 		}
 		candidates++
-		if !offersUserNamespaces(&nodes[i]) {
-			return Isolation{Kind: backend.IsolationCapabilities, Why: fmt.Sprintf("node %s does not offer user namespaces", nodes[i].Name)}
+		if !nodes.OffersUserNamespaces(&all[i]) {
+			return Isolation{Kind: backend.IsolationCapabilities, Why: fmt.Sprintf("node %s does not offer user namespaces", all[i].Name)}
 		}
 	}
 	if candidates == 0 {
 		return Isolation{Kind: backend.IsolationCapabilities, Why: "no node that fits is there yet, so nothing is known of its user namespaces"}
 	}
 	return Isolation{Kind: backend.IsolationUserNamespace}
-}
-
-// offersUserNamespaces reports whether the node's kubelet, kernel and default runtime support user
-// namespaces.
-func offersUserNamespaces(node *corev1.Node) bool {
-	for _, handler := range node.Status.RuntimeHandlers {
-		if handler.Name == "" {
-			return handler.Features != nil && handler.Features.UserNamespaces != nil && *handler.Features.UserNamespaces
-		}
-	}
-	return false
 }
 
 // Capabilities of the two rungs, as they were found by taking away until Buildah failed.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/engine"
 	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/process"
+	"github.com/layerwright/layerwright/check/probe"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -89,6 +91,7 @@ stay as they are.`),
 be pushed, so that a PipelineRun fails in seconds where it would fail in an hour. It leaves the result STARTED.`),
 		newAssemblyCommand(backend.Assemble, code, "Say what a PipelineRun has pushed", `Assemble resolves the tags that the builds have pushed, joins those of several architectures, and leaves the
 results IMAGE_URL, IMAGE_DIGEST, IMAGES, IMAGE_SIZE and BUILD_SECONDS. It takes no digest from a build.`),
+		newProbeCommand(),
 	)
 	return root
 }
@@ -116,6 +119,30 @@ func newAssemblyCommand(step backend.Step, code *int, short, long string) *cobra
 	flags.StringVar(&command.Results, "results", "/tekton/results", "folder for the results")
 	flags.StringVar(&command.Started, "started", "", "when the run began, in seconds of Unix time")
 	flags.StringVar(&command.Report, "report", command.Report, "file for the report")
+	return cmd
+}
+
+func newProbeCommand() *cobra.Command {
+	options, listen := probe.Options{Report: backend.ReportFile, Users: "/proc/self/uid_map", Pause: time.Second}, ""
+	cmd := &cobra.Command{
+		Use:   "probe",
+		Short: "Find out what a build on this node could reach",
+		Long: `Probe is what pods of "layerwright check --pods" run. It asks whether images may be pushed, whether addresses answer, and
+whether the pod has a user namespace of its own, and leaves a report in JSON. Nothing is changed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if listen != "" {
+				return probe.Listen(cmd.Context(), listen)
+			}
+			return probe.Run(cmd.Context(), options)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringToStringVar(&options.Push, "push", nil, "repository, and the folder with its push secret: REPOSITORY=FOLDER")
+	flags.StringSliceVar(&options.Dial, "dial", nil, "address with a port")
+	flags.StringSliceVar(&options.PlainHTTP, "plain-http", nil, "registry without TLS")
+	flags.StringVar(&listen, "listen", "", "in place of all that, take connections at this address")
+	flags.StringVar(&options.Report, "report", options.Report, "file for the report")
 	return cmd
 }
 

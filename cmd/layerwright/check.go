@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -19,6 +20,7 @@ func (e *toMendError) Error() string { return fmt.Sprintf("%d to mend", e.count)
 func (*toMendError) exitCode() int   { return exitHeld }
 
 func newCheckCommand() *cobra.Command {
+	withPods, timeout := false, 2*time.Minute
 	kubeconfig, namespace, output := "", "layerwright", command.Choice{Value: "text", Allowed: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -27,8 +29,13 @@ func newCheckCommand() *cobra.Command {
 admission policies, agents, user namespaces, network plugin, Tekton, clocks, and what the controller says of each
 MachineOSConfig. Nothing is changed. Each finding says what it is, why it matters, and the command that mends it.
 
+With --pods it starts pods of the builder's image in that namespace, one on each node that takes builds and two beside them, and
+removes them: whether pods may push to the registries of MachineOSConfigs, whether user namespaces work, whether NetworkPolicies are
+enforced, and what nodes' clocks say. The pods have no rights, no token and no capability, and those on nodes read push secrets.
+
 Exit codes: 0 if nothing has to be mended, 3 if something has to. What your rights don't show is "unknown", and doesn't fail.`,
 		Example: `  layerwright check
+  layerwright check --pods
   layerwright check -o json | jq -r '.[] | select(.state == "mend").run'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,12 +47,19 @@ Exit codes: 0 if nothing has to be mended, 3 if something has to. What your righ
 			if err != nil {
 				return &failedError{err}
 			}
+			if withPods {
+				if err := check.GatherPods(cmd.Context(), config, facts, clock.RealClock{}, timeout); err != nil {
+					return &failedError{err}
+				}
+			}
 			return reportFindings(cmd.OutOrStdout(), check.Of(facts), output.Value)
 		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig of the cluster (default: $KUBECONFIG, then ~/.kube/config)")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "namespace of Layerwright; on OpenShift openshift-machine-config-operator")
+	cmd.Flags().BoolVar(&withPods, "pods", withPods, "start pods for some seconds, which try what builds need")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long these pods may take; then they are given up, and removed")
 	cmd.Flags().VarP(&output, "output", "o", "how to print: text for people, json for programs")
 	return cmd
 }
