@@ -44,7 +44,7 @@ func (i *inspection) resolveBase(ctx context.Context) {
 	}
 	if reference == "" {
 		i.fail(fault.NewTerminal(mcfgv1.ReasonImageNotFound, errors.New(
-			"nothing names an OS image to build on: add an OSImageStream, set osImageURL in a MachineConfig, or set spec.baseOSImagePullSpec")))
+			"nothing names an OS image to build on: see whether OSImageStream \"cluster\" is there and Ready, set osImageURL in a MachineConfig, or set spec.baseOSImagePullSpec")))
 		return
 	}
 	found, err := i.resolve(ctx, reference)
