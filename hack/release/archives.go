@@ -24,8 +24,8 @@ import (
 	"github.com/layerwright/layerwright/hack/release/sbom"
 )
 
-// clients are the platforms of the program of administrators' machines.
-var clients = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64", "windows-arm64"}
+// clientPlatforms are those of the program of administrators' machines.
+var clientPlatforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64", "windows-arm64"}
 
 // file is one of an archive.
 type file struct {
@@ -47,7 +47,7 @@ func (r *release) writeArchives(ctx context.Context) error {
 		return err
 	}
 	var archives []krewPlatform
-	for _, platform := range clients {
+	for _, platform := range r.clients {
 		binary := filepath.Join(r.programs, platform, "client", "layerwright")
 		content, err := os.ReadFile(binary) //nolint:gosec // the folder is the caller's
 		if err != nil {
@@ -217,7 +217,7 @@ func (r *release) writeBundle(context.Context) (err error) {
 	if err := add("load", filepath.Join(r.root, "hack", "release", "load", "load.sh"), program); err != nil {
 		return err
 	}
-	for _, platform := range platforms {
+	for _, platform := range r.platforms {
 		if err := add("bin/load-"+platform, filepath.Join(r.programs, platform, "load"), program); err != nil {
 			return err
 		}

@@ -32,13 +32,14 @@ const releasedFolder = "release"
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
 type buildOptions struct {
-	version, revision, programs, signKey string
+	version, revision, programs, signKey, platforms string
 }
 
 func (o *buildOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.version, "version", "", "`version` of the release, such as v0.1.0")
 	flags.StringVar(&o.revision, "revision", "", "`commit` that the programs were compiled from")
 	flags.StringVar(&o.programs, "programs", "", "`folder` with the programs, by platform")
+	flags.StringVar(&o.platforms, "platforms", "", "`platforms` to make images and programs for, such as linux-amd64, with commas between them (default: all; a release for users has all)")
 	flags.StringVar(&o.signKey, "sign-key", "", "`file` with a private key of cosign, whose password is in COSIGN_PASSWORD (default: nothing is signed)")
 }
 
@@ -50,7 +51,9 @@ type release struct {
 	// root is the repository, programs the folder with the programs, and dist the one that the
 	// release is made in.
 	root, programs, dist string
-	key                  *sign.Key
+	// platforms are those of images, and clients those of the program of administrators.
+	platforms, clients []string
+	key                *sign.Key
 	// packages are Debian's, by the name of the package, with the versions that are installed.
 	packages map[string]string
 }
@@ -107,9 +110,21 @@ func newRelease(ctx context.Context, dist string, o buildOptions) (*release, err
 	}
 	r := &release{
 		Release:  images.Release{Version: o.version, Revision: o.revision, Created: created},
-		programs: o.programs, dist: dist, root: ".",
+		programs: o.programs, dist: dist, root: ".", platforms: imagePlatforms, clients: clientPlatforms,
 	}
-	if r.packages, err = installed(ctx, "ca-certificates", "libc6-dev", "libc6-dev-arm64-cross"); err != nil {
+	if o.platforms != "" {
+		r.platforms = strings.Split(o.platforms, ",")
+		r.clients = r.platforms
+	}
+	packages := []string{"ca-certificates"}
+	for _, platform := range r.platforms {
+		library, known := cLibraries[platform]
+		if !known {
+			return nil, fmt.Errorf("platform %q: there are images for %s", platform, strings.Join(imagePlatforms, " and "))
+		}
+		packages = append(packages, library)
+	}
+	if r.packages, err = installed(ctx, packages...); err != nil {
 		return nil, err
 	}
 	if o.signKey == "" {
@@ -164,8 +179,8 @@ func output(ctx context.Context, argv ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// platforms are those of images.
-var platforms = []string{"linux-amd64", "linux-arm64"}
+// imagePlatforms are those of images.
+var imagePlatforms = []string{"linux-amd64", "linux-arm64"}
 
 // writeReleased writes the images and the manifests that name them.
 func (r *release) writeReleased(ctx context.Context) error {
@@ -217,7 +232,7 @@ func (r *release) writeImage(ctx context.Context, dir, name string, describe fun
 	var options []binimage.Options
 	var programs []sbom.Program
 	var binaries []string
-	for _, platform := range platforms {
+	for _, platform := range r.platforms {
 		folder := filepath.Join(r.programs, platform)
 		o := describe(images.Programs{Folder: folder, KMS: folder, CABundle: certificates})
 		options = append(options, o)

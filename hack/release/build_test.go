@@ -34,13 +34,14 @@ func newTestRelease(t *testing.T) *release {
 	t.Helper()
 	dir := t.TempDir()
 	var clientPrograms []string
-	for _, platform := range clients {
+	for _, platform := range clientPlatforms {
 		clientPrograms = append(clientPrograms, filepath.Join(platform, "client", "layerwright"))
 	}
 	releasetest.WritePrograms(t, filepath.Join(dir, "programs"), clientPrograms...)
 	return &release{
 		Release:  images.Release{Version: "v0.1.0", Revision: strings.Repeat("a", 40), Created: time.Unix(1_700_000_000, 0)},
 		programs: filepath.Join(dir, "programs"), dist: filepath.Join(dir, "dist"), root: filepath.Join("..", ".."),
+		platforms: imagePlatforms, clients: clientPlatforms,
 		packages: map[string]string{"ca-certificates": "20230311+deb12u1", "libc6-dev": "2.36-9", "libc6-dev-arm64-cross": "2.36-8cross1"},
 	}
 }
@@ -128,7 +129,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, yaml.Unmarshal(content, &plugin))
 		list, err := os.ReadFile(filepath.Join(r.dist, sums.File))
 		require.NoError(t, err)
-		require.Len(t, plugin.Spec.Platforms, len(clients))
+		require.Len(t, plugin.Spec.Platforms, len(clientPlatforms))
 		for _, platform := range plugin.Spec.Platforms {
 			assert.Contains(t, string(list), platform.SHA256+"  "+platform.URI[strings.LastIndex(platform.URI, "/")+1:]+"\n")
 		}
@@ -213,10 +214,11 @@ func TestBuildRefuses(t *testing.T) {
 		options buildOptions
 		wantErr string
 	}{
-		"no version":     {buildOptions{revision: "HEAD"}, "make release VERSION=v0.1.0"},
-		"a strange one":  {buildOptions{version: "v1", revision: "HEAD"}, `version "v1"`},
-		"a changed tree": {buildOptions{version: "v0.1.0", revision: "abc-dirty"}, "commit them first"},
-		"no such commit": {buildOptions{version: "v0.1.0", revision: "nothing"}, `when commit "nothing" was made`},
+		"no version":       {buildOptions{revision: "HEAD"}, "make release VERSION=v0.1.0"},
+		"a strange one":    {buildOptions{version: "v1", revision: "HEAD"}, `version "v1"`},
+		"a changed tree":   {buildOptions{version: "v0.1.0", revision: "abc-dirty"}, "commit them first"},
+		"another platform": {buildOptions{version: "v0.1.0", revision: "HEAD", platforms: "windows-amd64"}, `platform "windows-amd64": there are images for linux-amd64 and linux-arm64`},
+		"no such commit":   {buildOptions{version: "v0.1.0", revision: "nothing"}, `when commit "nothing" was made`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -33,6 +33,9 @@ func (r *release) statements(name, digest string, programs []sbom.Program) ([]si
 	}, err
 }
 
+// cLibraries are Debian's packages of the C library, by platforms of images.
+var cLibraries = map[string]string{"linux-amd64": "libc6-dev", "linux-arm64": "libc6-dev-arm64-cross"}
+
 // usedBy is what is in an image beside Go modules.
 func (r *release) usedBy(name string) []sbom.Other {
 	ca := sbom.Other{Name: "ca-certificates", Version: r.packages["ca-certificates"], Comment: "The certificate authorities in /etc/ssl/certs."}
@@ -40,11 +43,12 @@ func (r *release) usedBy(name string) []sbom.Other {
 	case images.Controller:
 		return []sbom.Other{ca}
 	case images.Builder:
-		return []sbom.Other{
-			ca,
-			{Name: "libc6-dev", Version: r.packages["libc6-dev"], Comment: "The C library, linked into the program for linux-amd64."},
-			{Name: "libc6-dev-arm64-cross", Version: r.packages["libc6-dev-arm64-cross"], Comment: "The C library, linked into the program for linux-arm64."},
+		used := []sbom.Other{ca}
+		for _, platform := range r.platforms {
+			library := cLibraries[platform]
+			used = append(used, sbom.Other{Name: library, Version: r.packages[library], Comment: "The C library, linked into the program for " + platform + "."})
 		}
+		return used
 	}
 	return nil
 }
@@ -63,7 +67,7 @@ func (r *release) provenance(used []sbom.Other) map[string]any {
 		"buildDefinition": map[string]any{
 			"buildType":            buildType,
 			"externalParameters":   map[string]any{"version": r.Version},
-			"internalParameters":   map[string]any{"platforms": platforms},
+			"internalParameters":   map[string]any{"platforms": r.platforms},
 			"resolvedDependencies": dependencies,
 		},
 		"runDetails": map[string]any{"builder": map[string]any{"id": builderID}},

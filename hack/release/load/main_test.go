@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -22,6 +25,7 @@ import (
 	releases "github.com/layerwright/layerwright/hack/release/images"
 	"github.com/layerwright/layerwright/hack/release/releasetest"
 	"github.com/layerwright/layerwright/hack/release/sums"
+	"github.com/layerwright/layerwright/test/cluster/pki"
 	"github.com/layerwright/layerwright/trust/sign/signtest"
 )
 
@@ -181,6 +185,37 @@ func TestLoadTrustsTheAuthorityThatIsNamed(t *testing.T) {
 	code, _, stderr = load(t, "--from", bundle, "--to", to, "--ca", ca, "--key", key)
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stderr, "signed with the key of --key")
+}
+
+// TestLoadWritesManifestsOfWhatIsThereAlone has registries that take no image.
+func TestLoadWritesManifestsOfWhatIsThereAlone(t *testing.T) {
+	t.Parallel()
+	bundle := writeBundle(t, nil)
+	ours := httptest.NewTLSServer(releasetest.NewRegistry())
+	ours.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(ours.Close)
+	another, err := pki.New(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, another.EnsureAuthority("ca"))
+	there := releasetest.NewRegistry()
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		there.ServeHTTP(w, r)
+	}))
+	t.Cleanup(refusing.Close)
+	for wantErr, args := range map[string][]string{
+		"the account has no right to push":                {"--to", strings.TrimPrefix(refusing.URL, "http://")},
+		"name the certificate of its authority with --ca": {"--to", strings.TrimPrefix(ours.URL, "https://"), "--ca", another.Cert("ca")},
+	} {
+		code, stdout, stderr := load(t, append([]string{"--from", bundle}, args...)...)
+		assert.Equal(t, 1, code)
+		assert.Contains(t, stderr, wantErr)
+		assert.Empty(t, stdout)
+		assert.NoDirExists(t, filepath.Join(bundle, manifests))
+	}
 }
 
 func TestLoadRefuses(t *testing.T) {
