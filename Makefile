@@ -88,15 +88,19 @@ cases: ## Try the cases of a folder that need no cluster: make cases CASES=FOLDE
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
-	@# the other: an emulated guest takes all processors while it boots, and nothing is won. Rollouts, Tekton and signing services have targets of
-	@# their own.
+	@# the other: an emulated guest takes all processors while it boots, and nothing is won. Rollouts, Tekton, signing services and the
+	@# installation of a release have targets of their own.
 	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
-	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
+	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/install|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: e2e-rollout
 e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluster, with every fault (root, ten minutes)
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e -vet=off -timeout=60m ./test/e2e/fleet
+
+.PHONY: e2e-install
+e2e-install: deps build tools ## Make a release, and do what docs/install.md says on a real cluster without Layerwright (root, ten minutes)
+	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e -vet=off -timeout=60m ./test/e2e/install
 
 .PHONY: e2e-tekton
 e2e-tekton: TEKTON = 1
@@ -174,38 +178,44 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 
 # Where its programs are compiled to. Go's cache keeps what they are made of.
 RELEASE_PROGRAMS := bin/release
+# The folder of a release. Tests make theirs elsewhere, and for linux-amd64 alone: PLATFORMS is empty for all.
+DIST      ?= dist
+PLATFORMS ?=
 
-RELEASE := --version '$(VERSION)' --revision '$(REVISION)' --programs $(RELEASE_PROGRAMS) $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
+RELEASE := --dist '$(DIST)' --version '$(VERSION)' --revision '$(REVISION)' --programs $(RELEASE_PROGRAMS) $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)') \
+  $(if $(PLATFORMS),--platforms '$(PLATFORMS)')
 
 .PHONY: release
 release: ## Make a release of this commit in dist/: make release VERSION=v0.1.0 [SIGN_KEY=cosign.key], the key's password in COSIGN_PASSWORD
-	@hack/install-packages hack/release/debian-packages.txt
+	@$(if $(PLATFORMS),,hack/install-packages hack/release/debian-packages.txt)
 	@go run ./hack/release check $(RELEASE)
 	@$(MAKE) release-programs
 	@go run ./hack/release build $(RELEASE)
 
 .PHONY: publish
 publish: ## Push what dist/ has to a registry: make publish REGISTRY=registry.example.com/layerwright [REGISTRY_CA=ca.crt]
-	@go run ./hack/release publish --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
+	@go run ./hack/release publish --dist '$(DIST)' --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
 
 .PHONY: release-twice
 release-twice: ## Make a release twice, with all programs compiled anew, and compare (an hour)
 	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && rm -rf dist.before && mv dist dist.before
 	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && diff dist.before/SHA256SUMS dist/SHA256SUMS && rm -rf dist.before
 
+unwanted = case ",$(or $(PLATFORMS),$(1))," in *,$(1),*) false ;; esac
+
 # Those of images for both platforms, and the program of administrators for all of theirs. The C compilers have Debian's names, so that each
 # compiles for one platform, whichever this machine is.
 .PHONY: release-programs
 release-programs:
 	@for platform in amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc; do \
-	  export GOOS=linux GOARCH=$${platform%%=*}; dir=$(RELEASE_PROGRAMS)/linux-$$GOARCH; echo "compiling for $$GOOS/$$GOARCH"; \
+	  export GOOS=linux GOARCH=$${platform%%=*}; $(call unwanted,linux-$$GOARCH) && continue; dir=$(RELEASE_PROGRAMS)/linux-$$GOARCH; echo "compiling for $$GOOS/$$GOARCH"; \
 	  $(MAKE) binary PKG=./cmd/layerwright OUT=$$dir/layerwright; \
 	  $(MAKE) binary PKG=./cmd/layerwright-agent OUT=$$dir/layerwright-agent; \
 	  $(MAKE) binary PKG=./hack/release/load OUT=$$dir/load; \
 	  $(MAKE) kms-binary OUT=$$dir/layerwright-kms; \
 	  CC=$${platform#*=} $(MAKE) builder-binary OUT=$$dir/layerwright-builder; \
 	done
-	@for os in linux darwin windows; do for arch in amd64 arm64; do echo "compiling the client for $$os/$$arch"; \
+	@for os in linux darwin windows; do for arch in amd64 arm64; do $(call unwanted,$$os-$$arch) && continue; echo "compiling the client for $$os/$$arch"; \
 	  GOOS=$$os GOARCH=$$arch $(MAKE) binary TAGS=client PKG=./cmd/layerwright OUT=$(RELEASE_PROGRAMS)/$$os-$$arch/client/layerwright; done; done
 
 ##@ Now and then

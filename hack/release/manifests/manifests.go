@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/layerwright/layerwright/deploy"
 	"github.com/layerwright/layerwright/hack/release/images"
 )
 
@@ -27,6 +29,7 @@ type Options struct {
 //
 //   - install.yaml and install-openshift.yaml, for kubectl apply --server-side
 //   - install-openshift-machine-api.yaml, for boot images on OpenShift
+//   - components, those of deploy/ that install.yaml lacks, for a kustomization beside it
 //   - layerwright-0.1.0.tgz, the Helm chart for Kubernetes
 //   - bundle, the OLM bundle for OpenShift, and install-olm-first.yaml, what no bundle can hold
 func Write(dir string, o Options) error {
@@ -50,6 +53,9 @@ func Write(dir string, o Options) error {
 			return err
 		}
 	}
+	if err := writeComponents(dir); err != nil {
+		return err
+	}
 	content, err := o.chart()
 	if err != nil {
 		return fmt.Errorf("making the chart: %w", err)
@@ -61,6 +67,26 @@ func Write(dir string, o Options) error {
 		return fmt.Errorf("making the bundle: %w", err)
 	}
 	return nil
+}
+
+// writeComponents writes the components that onKubernetes does not have.
+func writeComponents(dir string) error {
+	return fs.WalkDir(deploy.Files, "components", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name == "components/agent" || name == "components/signing" {
+			return fs.SkipDir
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		content, err := deploy.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return write(dir, name, content)
+	})
 }
 
 // onKubernetes is what plain Kubernetes gets. Agents take images that the host's policy covers, so
