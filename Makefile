@@ -197,9 +197,11 @@ publish: ## Push what dist/ has to a registry: make publish REGISTRY=registry.ex
 	@go run ./hack/release publish --dist '$(DIST)' --to '$(REGISTRY)' $(if $(REGISTRY_CA),--ca '$(REGISTRY_CA)')
 
 .PHONY: release-twice
-release-twice: ## Make a release twice, with all programs compiled anew, and compare (an hour)
-	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && rm -rf dist.before && mv dist dist.before
-	@$(MAKE) release SIGN_KEY= GOFLAGS=-a && diff dist.before/SHA256SUMS dist/SHA256SUMS && rm -rf dist.before
+release-twice: ## Make a release in two clones, in the second with all programs compiled anew, and compare: make release-twice VERSION=v0.1.0 (half an hour)
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; one=$$folder/one two=$$folder/further/down/two; \
+	  for clone in "$$one" "$$two"; do git clone --quiet --shared . "$$clone"; \
+	    [ "$$clone" = "$$one" ] || export GOCACHE=$$folder/cache; $(MAKE) -C "$$clone" release SIGN_KEY=; done; \
+	  diff "$$one/dist/SHA256SUMS" "$$two/dist/SHA256SUMS" && cat "$$one/dist/SHA256SUMS"
 
 unwanted = case ",$(or $(PLATFORMS),$(1))," in *,$(1),*) false ;; esac
 
@@ -256,21 +258,22 @@ bin/layerwright-kms:
 bin/cluster:
 	@CGO_ENABLED=0 go build -trimpath -o $@ ./test/cluster
 
-# A program as a release has it; `cluster up` builds the controller with this.
+# A program as a release has it; `cluster up` builds the controller with this. What Go would write down of the checkout (its tags, files that are not
+# committed) is left out: the same commit gives the same program.
 .PHONY: binary
 binary:
-	@CGO_ENABLED=0 go build -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false $(if $(TAGS),-tags $(TAGS)) -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)
 
 # A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.
 .PHONY: kms-binary
 kms-binary:
-	@cd cmd/layerwright-kms && CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -ldflags '-s -w' -o $(abspath $(OUT)) .
+	@cd cmd/layerwright-kms && CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(OUT)) .
 
 # The program that links Buildah needs cgo: the C code makes the namespaces of RUN lines. It is static all the same; the linker's warnings are
 # about loading smart cards, which it never does.
 .PHONY: builder-binary
 builder-binary:
-	@CGO_ENABLED=1 go build -trimpath -tags $(BUILDER_TAGS),osusergo,netgo,sqlite_omit_load_extension \
+	@CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags $(BUILDER_TAGS),osusergo,netgo,sqlite_omit_load_extension \
 	  -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static -Wl,-w"' -o $(OUT) ./cmd/layerwright-builder
 
 # What stands in for bootc and rpm-ostree on the playground's hosts (test/host).

@@ -243,6 +243,39 @@ func TestModulesWithoutALicenseAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "a.test/bad v1 has no license")
 }
 
+// TestProgramsOfTwoCheckouts compiles one commit in two places. One has a tag and a file that is
+// not committed.
+func TestProgramsOfTwoCheckouts(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	run := func(dir string, argv ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v: %s", argv, out)
+	}
+	var programs [][]byte
+	for i, name := range []string{"one", filepath.Join("further", "down", "two")} {
+		clone := filepath.Join(t.TempDir(), name)
+		run(root, "git", "clone", "--quiet", "--shared", "--no-tags", ".", clone)
+		// Of what is not committed, only the Makefile is part of this test.
+		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(clone, "Makefile"), makefile, 0o600))
+		if i > 0 {
+			run(clone, "git", "tag", "v0.0.0-test")
+			require.NoError(t, os.WriteFile(filepath.Join(clone, "notes.txt"), nil, 0o600))
+		}
+		run(clone, "make", "binary", "PKG=./hack/release/releasetest/program", "OUT=program", "VERSION=v0.1.0", "REVISION=abc")
+		program, err := os.ReadFile(filepath.Join(clone, "program"))
+		require.NoError(t, err)
+		programs = append(programs, program)
+	}
+	require.True(t, bytes.Equal(programs[0], programs[1]), "programs of the same commit differ")
+}
+
 // TestClientHasNoController compiles what administrators get, and looks at what it links.
 func TestClientHasNoController(t *testing.T) {
 	t.Parallel()
