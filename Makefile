@@ -114,6 +114,15 @@ e2e-signing: deps build tools ## Sign with a real Fulcio, Rekor and Vault, in pr
 	$(GOTESTSUM) -- -vet=off -timeout=30m -tags=signing,$(BUILDER_TAGS) ./test/signing
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,signing -vet=off -run='^TestSigning' -timeout=60m ./test/e2e
 
+# The commit of the version that clusters upgrade from: the last before there were releases.
+UPGRADE_FROM ?= 5f0eec020c68bfcd0d893753760b4e9c615e290e
+
+.PHONY: e2e-upgrade
+e2e-upgrade: deps build tools ## Upgrade a real cluster that is at work from an earlier version, go back, and uninstall (root, ten minutes)
+	@# What is compiled of the earlier version stays in the folder.
+	@folder=$$(hack/checkout $(UPGRADE_FROM)); $(MAKE) -C $$folder bin/cluster; \
+	  LAYERWRIGHT_UPGRADE_FROM=$$folder hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,upgrade -vet=off -run='^TestUpgrade' -timeout=60m ./test/e2e/fleet
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI) fmt ./...

@@ -50,10 +50,6 @@ const (
 	// patience is far more than three nodes take to drain and reboot one after the other.
 	patience = 5 * time.Minute
 	tick     = 100 * time.Millisecond
-	// poolName is the pool of all nodes, and the name of its MachineOSConfig; configName is its
-	// MachineConfig.
-	poolName   = mcfgv1.PoolWorker
-	configName = "50-" + poolName
 	// bad is the content of an image that lacks shopFile, which a workload needs.
 	bad      = "bad"
 	shopFile = "/etc/shop.conf"
@@ -65,6 +61,8 @@ var zones = map[string]string{"node1": "b", "node2": "a", "node3": "a"}
 // fleet is a pool of three nodes with hosts of their own.
 type fleet struct {
 	client.Client
+	// pool is the name of the pool, and of its MachineOSConfig.
+	pool    string
 	t       testing.TB
 	clients *kubernetes.Clientset
 	stack   *stack.Stack
@@ -79,11 +77,16 @@ type fleet struct {
 // newFleet brings up the cluster with a pool of all its nodes, which does not ask for an image yet.
 func newFleet(tb testing.TB) *fleet {
 	tb.Helper()
-	require.Zero(tb, os.Geteuid(), "these tests need root")
-	f := &fleet{t: tb}
-	var err error
-	f.repository, err = toolchain.RepositoryRoot(".")
+	repository, err := toolchain.RepositoryRoot(".")
 	require.NoError(tb, err)
+	return newFleetOf(tb, repository)
+}
+
+// newFleetOf is newFleet with the programs of another checkout.
+func newFleetOf(tb testing.TB, repository string) *fleet {
+	tb.Helper()
+	require.Zero(tb, os.Geteuid(), "these tests need root")
+	f := &fleet{t: tb, pool: mcfgv1.PoolWorker, repository: repository}
 	cacheDir, err := toolchain.CacheDir()
 	require.NoError(tb, err)
 	f.stack, err = stack.New(f.repository, cacheDir, clusterName)
@@ -108,15 +111,21 @@ func newFleet(tb testing.TB) *fleet {
 			assert.Equal(tb, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
 		}
 	})
-	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: mcfgv1.MachineConfigPoolSpec{
-		MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: poolName}},
-		NodeSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelOSStable: "linux"}},
+	f.begin(map[string]string{corev1.LabelOSStable: "linux"})
+	return f
+}
+
+// begin makes the pool, of the nodes with the labels.
+func (f *fleet) begin(nodes map[string]string) {
+	f.t.Helper()
+	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: f.pool}, Spec: mcfgv1.MachineConfigPoolSpec{
+		MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: f.pool}},
+		NodeSelector:          &metav1.LabelSelector{MatchLabels: nodes},
 		Rollout:               oneStages(),
 	}}
 	for _, object := range []client.Object{f.machineConfig("one"), pool} {
-		require.NoError(tb, f.Create(tb.Context(), object))
+		require.NoError(f.t, f.Create(f.t.Context(), object))
 	}
-	return f
 }
 
 // connect makes the clients, once the controller is there.
@@ -156,20 +165,27 @@ func (f *fleet) up() {
 	f.cluster("up", "--nodes", strconv.Itoa(len(zones)), "--hosts")
 }
 
-// ask asks for the pool's image.
-func (f *fleet) ask() {
+// ask asks for the pool's image, changed in some way.
+func (f *fleet) ask(changes ...func(*mcfgv1.MachineOSConfig)) {
 	f.t.Helper()
-	require.NoError(f.t, f.Create(f.t.Context(), &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: mcfgv1.MachineOSConfigSpec{
-		MachineConfigPool:       mcfgv1.MachineConfigPoolReference{Name: poolName},
+	config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: f.pool}, Spec: mcfgv1.MachineOSConfigSpec{
+		MachineConfigPool:       mcfgv1.MachineConfigPoolReference{Name: f.pool},
 		ImageBuilder:            mcfgv1.MachineOSImageBuilder{ImageBuilderType: mcfgv1.JobBuilder},
 		BaseImagePullSecret:     &mcfgv1.ImageSecretObjectReference{Name: stack.PullSecret},
 		RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: stack.PushSecret},
-		RenderedImagePushSpec:   mcfgv1.ImageTagFormat(f.registry.Host + "/builds/" + poolName + ":latest"),
-	}}))
+		RenderedImagePushSpec:   mcfgv1.ImageTagFormat(f.registry.Host + "/builds/" + f.pool + ":latest"),
+	}}
+	for _, change := range changes {
+		change(config)
+	}
+	require.NoError(f.t, f.Create(f.t.Context(), config))
 }
 
+// configName is the name of the pool's MachineConfig.
+func (f *fleet) configName() string { return "50-" + f.pool }
+
 func (f *fleet) machineConfig(content string) *mcfgv1.MachineConfig {
-	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: configName, Labels: map[string]string{mcfgv1.LabelRole: poolName}}}
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: f.configName(), Labels: map[string]string{mcfgv1.LabelRole: f.pool}}}
 	mc.Spec.OSImageURL = f.base
 	path := shopFile
 	if content == bad {
@@ -183,7 +199,7 @@ func (f *fleet) machineConfig(content string) *mcfgv1.MachineConfig {
 // write gives the pool's file another content.
 func (f *fleet) write(content string) {
 	f.t.Helper()
-	change(f, &mcfgv1.MachineConfig{}, configName, func(mc *mcfgv1.MachineConfig) { mc.Spec = f.machineConfig(content).Spec })
+	change(f, &mcfgv1.MachineConfig{}, f.configName(), func(mc *mcfgv1.MachineConfig) { mc.Spec = f.machineConfig(content).Spec })
 }
 
 // change edits an object until that goes through.
@@ -203,7 +219,7 @@ func (f *fleet) eventually(condition func(t *assert.CollectT)) {
 
 func (f *fleet) config(t require.TestingT) *mcfgv1.MachineOSConfig {
 	config := &mcfgv1.MachineOSConfig{}
-	require.NoError(t, f.Get(f.t.Context(), client.ObjectKey{Name: poolName}, config))
+	require.NoError(t, f.Get(f.t.Context(), client.ObjectKey{Name: f.pool}, config))
 	return config
 }
 
@@ -305,13 +321,13 @@ func (f *fleet) patchNode(node, patch string) {
 
 func (f *fleet) readPool(t require.TestingT) *mcfgv1.MachineConfigPool {
 	pool := &mcfgv1.MachineConfigPool{}
-	require.NoError(t, f.Get(context.WithoutCancel(f.t.Context()), client.ObjectKey{Name: poolName}, pool))
+	require.NoError(t, f.Get(context.WithoutCancel(f.t.Context()), client.ObjectKey{Name: f.pool}, pool))
 	return pool
 }
 
 func (f *fleet) changePool(edit func(*mcfgv1.MachineConfigPool)) {
 	f.t.Helper()
-	change(f, &mcfgv1.MachineConfigPool{}, poolName, edit)
+	change(f, &mcfgv1.MachineConfigPool{}, f.pool, edit)
 }
 
 // waitsFor waits until a line of the pool's status.rollout.waitingFor contains a text.

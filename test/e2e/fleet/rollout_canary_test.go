@@ -28,15 +28,7 @@ func testCanary(f *fleet) {
 	f.openShop()
 	content := f.content()
 	before := f.arrive(content)
-	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
-		pool.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "5s"}
-		pool.Spec.Rollout.HealthChecks = []mcfgv1.RolloutHealthCheck{{
-			Name: shop, Timeout: "10s",
-			Pods: &mcfgv1.RolloutHealthPods{Namespace: metav1.NamespaceDefault, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": shop}}},
-			Expression: `pods.filter(p, !p.status.conditions.exists(c, c.type == "Ready" && c.status == "True"))` +
-				`.map(p, p.metadata.name + " is not Ready").join(", ")`,
-		}}
-	})
+	f.changePool(needsShop)
 	first := f.next()[0]
 	f.write(bad)
 	f.eventually(func(t *assert.CollectT) { assert.False(t, f.isShopReady(t, first)) })
@@ -71,6 +63,17 @@ func testCanary(f *fleet) {
 	require.Equal(f.t, good, f.arrive("good"))
 	require.NotContains(f.t, strings.Join(f.nodes.Lines(), "\n"), "stage="+short(failed), "no node stages what is in quarantine")
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
+}
+
+// needsShop has a pool's nodes go back from an image with which the shop does not run.
+func needsShop(pool *mcfgv1.MachineConfigPool) {
+	pool.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "5s"}
+	pool.Spec.Rollout.HealthChecks = []mcfgv1.RolloutHealthCheck{{
+		Name: shop, Timeout: "10s",
+		Pods: &mcfgv1.RolloutHealthPods{Namespace: metav1.NamespaceDefault, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": shop}}},
+		Expression: `pods.filter(p, !p.status.conditions.exists(c, c.type == "Ready" && c.status == "True"))` +
+			`.map(p, p.metadata.name + " is not Ready").join(", ")`,
+	}}
 }
 
 // quarantined are the images in quarantine.

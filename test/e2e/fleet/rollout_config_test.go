@@ -82,7 +82,7 @@ func (f *fleet) configured() {
 	f.t.Helper()
 	f.eventually(func(t *assert.CollectT) {
 		var all mcfgv1.MachineConfigList
-		require.NoError(t, f.List(f.t.Context(), &all, client.MatchingLabels{mcfgv1.LabelRole: poolName}))
+		require.NoError(t, f.List(f.t.Context(), &all, client.MatchingLabels{mcfgv1.LabelRole: f.pool}))
 		var wanted, has []string
 		for i := range all.Items {
 			wanted = append(wanted, all.Items[i].Name)
@@ -102,7 +102,7 @@ func (f *fleet) configured() {
 // add gives the pool one more MachineConfig.
 func (f *fleet) add(name, content string, change func(*mcfgv1.MachineConfig)) {
 	f.t.Helper()
-	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{mcfgv1.LabelRole: poolName}}}
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{mcfgv1.LabelRole: f.pool}}}
 	if content != "" {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},` + content + `}`)
 	}

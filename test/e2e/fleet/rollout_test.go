@@ -47,7 +47,7 @@ func TestRollout(t *testing.T) {
 }
 
 func testEveryNode(f *fleet) {
-	change(f, &mcfgv1.MachineConfig{}, configName, func(mc *mcfgv1.MachineConfig) {
+	change(f, &mcfgv1.MachineConfig{}, f.configName(), func(mc *mcfgv1.MachineConfig) {
 		mc.Spec.KernelArguments = []string{"lw.test=1"}
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[` +
 			`{"path":"/etc/motd","contents":{"source":"data:,one"}},{"path":"/var/lib/lw","contents":{"source":"data:,state"}}]}}`)
@@ -64,29 +64,8 @@ func testEveryNode(f *fleet) {
 }
 
 func testEdit(f *fleet) {
-	order, before, labels := f.next(), f.content(), map[string]string{"app": "db"}
-	image := f.pauseImage()
-	workload := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"}, Spec: appsv1.DeploymentSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-			NodeSelector: map[string]string{corev1.LabelHostname: order[0]}, TerminationGracePeriodSeconds: new(int64(1)),
-			Containers: []corev1.Container{{Name: "db", Image: image, ImagePullPolicy: corev1.PullNever}},
-		}},
-	}}
-	budget := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}
-	_, err := f.clients.AppsV1().Deployments(workload.Namespace).Create(f.t.Context(), workload, metav1.CreateOptions{})
-	require.NoError(f.t, err)
-	_, err = f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Create(f.t.Context(), budget, metav1.CreateOptions{})
-	require.NoError(f.t, err)
-	f.eventually(func(t *assert.CollectT) {
-		d, err := f.clients.AppsV1().Deployments(workload.Namespace).Get(f.t.Context(), "db", metav1.GetOptions{})
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, d.Status.AvailableReplicas)
-	})
-
+	order, before := f.next(), f.content()
+	unblock := f.block(order[0])
 	f.write("two")
 	f.waitsFor(order[0] + ": is draining: pod default/db-")
 	f.eventually(func(t *assert.CollectT) {
@@ -94,14 +73,45 @@ func testEdit(f *fleet) {
 	})
 	f.waitsFor(order[1] + ", " + order[2] + ": waits for a slot: maxUnavailable allows 1 unavailable at a time")
 	require.Equal(f.t, before, f.sh(order[0], "cat /etc/motd"))
-	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
+	unblock()
 	f.arrive("two")
 	require.Len(f.t, f.order(), len(zones))
 	for node := range zones {
 		require.NotContains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1", "the MachineConfig asks for it no longer")
 		require.Equal(f.t, "gone", f.sh(node, "test -e /var/lib/lw && echo there || echo gone"))
 	}
-	require.NoError(f.t, f.clients.AppsV1().Deployments(workload.Namespace).Delete(f.t.Context(), workload.Name, metav1.DeleteOptions{}))
+}
+
+// block keeps a node from being drained, with a pod whose budget lets none of its kind go. unblock
+// lets it go, and makes no other.
+func (f *fleet) block(node string) (unblock func()) {
+	f.t.Helper()
+	labels, meta := map[string]string{"app": "db"}, metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"}
+	workload := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: node}, TerminationGracePeriodSeconds: new(int64(1)),
+			Containers: []corev1.Container{{Name: "db", Image: f.pauseImage(), ImagePullPolicy: corev1.PullNever}},
+		}},
+	}}
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	deployments, budgets := f.clients.AppsV1().Deployments(meta.Namespace), f.clients.PolicyV1().PodDisruptionBudgets(meta.Namespace)
+	_, err := deployments.Create(f.t.Context(), workload, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+	_, err = budgets.Create(f.t.Context(), budget, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+	f.eventually(func(t *assert.CollectT) {
+		d, err := deployments.Get(f.t.Context(), meta.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, d.Status.AvailableReplicas)
+	})
+	return func() {
+		f.t.Helper()
+		require.NoError(f.t, budgets.Delete(f.t.Context(), meta.Name, metav1.DeleteOptions{}))
+		require.NoError(f.t, deployments.Delete(f.t.Context(), meta.Name, metav1.DeleteOptions{}))
+	}
 }
 
 // pauseImage is an image that every node has.
@@ -143,7 +153,7 @@ func testHolds(f *fleet) {
 
 func (f *fleet) changeConfig(edit func(*mcfgv1.MachineOSConfig)) {
 	f.t.Helper()
-	change(f, &mcfgv1.MachineOSConfig{}, poolName, edit)
+	change(f, &mcfgv1.MachineOSConfig{}, f.pool, edit)
 }
 
 // isAway waits until a node has been cordoned for its update.
