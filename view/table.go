@@ -30,7 +30,7 @@ type row struct {
 
 func (t *table) add(of *Item, cells ...string) {
 	for i := range cells {
-		cells[i] = strings.TrimSpace(visible(cells[i]))
+		cells[i] = strings.TrimSpace(Visible(cells[i]))
 	}
 	t.rows = append(t.rows, row{of, cells})
 }

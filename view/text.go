@@ -147,32 +147,41 @@ func nameOf(i *Item) string {
 	return strings.Join(i.Names, ", ")
 }
 
-// health writes what has failed, and what stays as it is until someone acts: each reason once, with
-// the object that says the most of it.
+// healthOrder has objects that say the most of a reason before those that repeat it.
+var healthOrder = []string{KindBuild, KindImage, KindConfig, KindNode, KindCondition, KindStreams, KindMachines, KindPool}
+
+// health writes what has failed, and what stays as it is until someone acts: of each pool, each
+// reason once, with the object that says the most of it.
 func (p *printer) health(t *Tree) {
-	items := t.ofKind(KindBuild, KindImage)
-	items = slices.Concat(items, t.ofKind(KindConfig), t.ofKind(KindNode), t.ofKind(KindCondition, KindStreams, KindMachines), t.ofKind(KindPool))
-	var said []*Item
-	for i := range items {
-		of := &items[i]
-		isSaid := func(reason string) bool {
-			return slices.ContainsFunc(said, func(by *Item) bool { return by.says(reason, of.Command) })
+	isFirst := true
+	for i := range t.Items {
+		items := slices.Concat(t.Items[i].Items, t.Items[i:i+1])
+		slices.SortStableFunc(items, func(a, b Item) int { return slices.Index(healthOrder, a.Kind) - slices.Index(healthOrder, b.Kind) })
+		var said []*Item
+		for j := range items {
+			of := &items[j]
+			isSaid := func(reason string) bool {
+				return slices.ContainsFunc(said, func(by *Item) bool { return by.says(reason, of.Command) })
+			}
+			if of.Assessment < Held || !slices.ContainsFunc(of.WaitsFor, func(reason string) bool { return !isSaid(reason) }) {
+				continue
+			}
+			if isFirst {
+				p.title("Health")
+				isFirst = false
+			}
+			said = append(said, of)
+			p.trouble(of)
 		}
-		if of.Assessment < Held || !slices.ContainsFunc(of.WaitsFor, func(reason string) bool { return !isSaid(reason) }) {
-			continue
-		}
-		if said == nil {
-			p.title("Health")
-		}
-		said = append(said, of)
-		p.trouble(of)
 	}
 }
 
-// says reports whether an item has a reason, or less of it with the same command.
+// says reports whether an item shows a reason, or less of it with the same command.
 func (i *Item) says(reason, command string) bool {
+	whole := words.Shorten(reason, wide)
 	return slices.ContainsFunc(i.WaitsFor, func(text string) bool {
-		return strings.Contains(text, reason) || i.Command == command && strings.Contains(reason, text)
+		shown := words.Shorten(text, maxReason)
+		return text == reason || strings.Contains(shown, whole) || i.Command == command && strings.Contains(whole, shown)
 	})
 }
 
@@ -198,7 +207,7 @@ func (p *printer) trouble(i *Item) {
 		}
 	}
 	if i.Command != "" {
-		p.out.WriteString(strings.Repeat(" ", 2*indent) + "$ " + visible(i.Command) + "\n")
+		p.out.WriteString(strings.Repeat(" ", 2*indent) + "$ " + Visible(i.Command) + "\n")
 	}
 }
 
@@ -223,7 +232,7 @@ func (p *printer) wrap(used, margin int, text string) {
 		p.out.WriteString("\n" + strings.Repeat(" ", margin))
 		used = margin
 	}
-	for _, word := range strings.Fields(visible(text)) {
+	for _, word := range strings.Fields(Visible(text)) {
 		if !isFirst && used+1+utf8.RuneCountInString(word) <= p.Width {
 			p.out.WriteByte(' ')
 			used++
@@ -254,9 +263,9 @@ func cut(word string, room int) string {
 	return word
 }
 
-// visible is a text without what controls a terminal, or the direction of the text: objects say
+// Visible is a text without what controls a terminal, or the direction of the text: objects say
 // what they like.
-func visible(text string) string {
+func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '

@@ -16,7 +16,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/buildlog"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
-	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/view"
 )
 
 func newLogsCommand() *cobra.Command {
@@ -79,10 +79,10 @@ func showLogs(ctx context.Context, cluster clusterFlags, name string, follow boo
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	if count > 0 {
+	if count > 0 || ctx.Err() != nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(out, "build %s has no pods that printed anything; it says: %s\n", build.Name, fault.Clean(saidOf(build)))
+	_, err = fmt.Fprintf(out, "build %s has no pods that printed anything; it says: %s\n", build.Name, view.Visible(saidOf(build)))
 	return err
 }
 

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/view"
 )
 
 // newest is the value of --to that ends a choice.
@@ -134,7 +135,7 @@ func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writ
 		}
 	}
 	for _, line := range said {
-		if _, err := fmt.Fprintf(out, "pool %s: %s\n", r.pool, fault.Clean(line)); err != nil {
+		if _, err := fmt.Fprintf(out, "pool %s: %s\n", r.pool, view.Visible(line)); err != nil {
 			return err
 		}
 	}
@@ -240,12 +241,14 @@ func (r *rolloutRequest) image(pool *mcfgv1.MachineConfigPool, images []mcfgv1al
 	at := 0 // that which nodes should have now
 	if name := pool.Spec.MachineOSImage; r.undo && name != "" {
 		at = slices.Index(known, name)
+	} else if target := pool.Status.Rollout; r.undo && target != nil && target.TargetImagePullSpec != "" {
+		at = slices.IndexFunc(own, func(i *mcfgv1alpha1.MachineOSImage) bool { return i.Spec.PullSpec == target.TargetImagePullSpec })
 	}
 	if r.to != "" {
 		at = slices.Index(known, r.to)
 	}
 	if at < 0 || len(known) == 0 {
-		return nil, fmt.Errorf("pool %s has no MachineOSImage %q; its images, the newest first: %s", pool.Name, cmp.Or(r.to, pool.Spec.MachineOSImage), cmp.Or(strings.Join(known, ", "), "none"))
+		return nil, fmt.Errorf("pool %s has no MachineOSImage %q; its images, the newest first: %s", pool.Name, cmp.Or(r.to, pool.Spec.MachineOSImage, "of its target"), cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	if r.to != "" {
 		if q := own[at].Quarantined(); q != nil && !r.resume {
@@ -254,9 +257,9 @@ func (r *rolloutRequest) image(pool *mcfgv1.MachineConfigPool, images []mcfgv1al
 		return &known[at], nil
 	}
 	for _, before := range own[at+1:] {
-		if before.Quarantined() == nil {
+		if before.Quarantined() == nil && meta.IsStatusConditionTrue(before.Status.Conditions, mcfgv1.ConditionReady) {
 			return &before.Name, nil
 		}
 	}
-	return nil, fmt.Errorf("pool %s has no image before %s that is not in quarantine; its images, the newest first: %s", pool.Name, known[at], strings.Join(known, ", "))
+	return nil, fmt.Errorf("pool %s has no image before %s that is Ready and not in quarantine; its images, the newest first: %s", pool.Name, known[at], strings.Join(known, ", "))
 }

@@ -24,7 +24,8 @@ func imagesOf() []mcfgv1alpha1.MachineOSImage {
 	var all []mcfgv1alpha1.MachineOSImage
 	for i, name := range []string{"worker-1", "worker-2", "worker-3", "other-1"} {
 		image := mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(int64(i), 0)}}
-		image.Spec.MachineConfigPool = name[:len(name)-2]
+		image.Spec.MachineConfigPool, image.Spec.PullSpec = name[:len(name)-2], mcfgv1.ImageDigestFormat(name)
+		image.Status.Conditions = []metav1.Condition{{Type: mcfgv1.ConditionReady, Status: metav1.ConditionTrue}}
 		all = append(all, image)
 	}
 	all[1].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node-1 failed"}
@@ -42,6 +43,11 @@ func TestRolloutChanges(t *testing.T) {
 	at := func(image string) func(*mcfgv1.MachineConfigPool) {
 		return func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineOSImage = image }
 	}
+	targeting := func(image string) func(*mcfgv1.MachineConfigPool) {
+		return func(p *mcfgv1.MachineConfigPool) {
+			p.Status.Rollout = &mcfgv1.RolloutStatus{TargetImagePullSpec: mcfgv1.ImageDigestFormat(image)}
+		}
+	}
 	ignoring := func(p *mcfgv1.MachineConfigPool) {
 		p.Annotations = map[string]string{mcfgv1.AnnotationIgnoreWindows: "CVE"}
 	}
@@ -57,6 +63,8 @@ func TestRolloutChanges(t *testing.T) {
 		"resume the halted": {rolloutRequest{resume: true}, halted, `{"metadata":{"resourceVersion":"7","annotations":{"machineconfiguration.openshift.io/resume-rollout":""}}}`, ""},
 		"resume nothing":    {rolloutRequest{resume: true}, nil, "null", ""},
 		"undo":              {rolloutRequest{undo: true}, nil, `{"metadata":{"resourceVersion":"7"},"spec":{"machineOSImage":"worker-1"}}`, ""},
+		"undo what runs":    {rolloutRequest{undo: true}, targeting("worker-2"), `{"metadata":{"resourceVersion":"7"},"spec":{"machineOSImage":"worker-1"}}`, ""},
+		"undo the oldest":   {rolloutRequest{undo: true}, targeting("worker-1"), "", "no image before worker-1 that is Ready"},
 		"undo the first":    {rolloutRequest{undo: true}, at("worker-1"), "", "pool worker has no image before worker-1"},
 		"undo the unknown":  {rolloutRequest{undo: true}, at("gone"), "", `pool worker has no MachineOSImage "gone"`},
 		"to":                {rolloutRequest{to: "worker-1"}, nil, `{"metadata":{"resourceVersion":"7"},"spec":{"machineOSImage":"worker-1"}}`, ""},

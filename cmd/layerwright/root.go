@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/layerwright/layerwright/view"
 )
 
 // Exit codes, as the package comment promises them.
@@ -51,7 +53,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func oneLine(message string) string {
-	return strings.Join(strings.FieldsFunc(message, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return view.Visible(strings.Join(strings.FieldsFunc(message, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
 // newRootCommand has all commands; with the build tag "client", those that need no cluster.

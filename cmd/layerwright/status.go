@@ -19,7 +19,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 	"github.com/layerwright/layerwright/internal/command"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/view"
 )
 
@@ -27,12 +26,16 @@ const (
 	// lookEvery is how often a status that is watched is read; a large cluster, which takes longer
 	// to read, less often.
 	lookEvery = 2 * time.Second
+	// lookAtLeast is how often also then, and how long an answer may take.
+	lookAtLeast = 30 * time.Second
 	// settled is how long a pool has to be done before that is its end: the controller needs a
 	// moment to see what was just applied.
 	settled = 5 * time.Second
 	// lasting is how long it has to be Held or Degraded: a budget that blocks a drain often lets it
 	// go on by itself, and what was just mended is seen a moment later.
 	lasting = 2 * time.Minute
+	// silence is how old the Lease of a controller is that does not run, with clocks that differ.
+	silence = 5 * time.Minute
 	// plainWidth is that of a text that goes to no terminal.
 	plainWidth = 120
 )
@@ -158,6 +161,10 @@ type statusScreen struct {
 	// begun is when the first look was, and since since when the pools are as they are.
 	begun, since time.Time
 	worst        view.Assessment
+	// renewed is the first renewal of the controller's Lease that was seen, and isHeard reports
+	// whether another one was, or none can be: it has looked at what was applied before.
+	renewed time.Time
+	isHeard bool
 }
 
 // look finds out what the output can show.
@@ -193,6 +200,9 @@ func (s *statusScreen) run(ctx context.Context) error {
 	for {
 		begun := s.clock.Now()
 		tree, err := s.read(ctx)
+		if ctx.Err() != nil {
+			return s.interrupted()
+		}
 		if err != nil {
 			if !s.watch && s.timeout == 0 || s.fromDir != "" || !isTransient(err) {
 				return &failedError{err}
@@ -210,13 +220,27 @@ func (s *statusScreen) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			if s.timeout > 0 {
-				return &failedError{errors.New("interrupted before the end")}
-			}
-			return nil
-		case <-s.clock.After(max(lookEvery, 10*s.clock.Since(begun))):
+			return s.interrupted()
+		case <-s.clock.After(s.pause(s.clock.Since(begun))):
 		}
 	}
+}
+
+// interrupted is the end by the user: nothing that was waited for.
+func (s *statusScreen) interrupted() error {
+	if s.timeout > 0 {
+		return &failedError{errors.New("interrupted before the end")}
+	}
+	return nil
+}
+
+// pause is how long to wait after a look that took so long.
+func (s *statusScreen) pause(took time.Duration) time.Duration {
+	pause := min(max(lookEvery, 10*took), lookAtLeast)
+	if s.timeout > 0 {
+		pause = min(pause, max(s.timeout-s.clock.Since(s.begun), time.Millisecond))
+	}
+	return pause
 }
 
 // judge reports whether there is nothing more to wait for, and how that has ended. The tree is nil
@@ -237,7 +261,7 @@ func (s *statusScreen) judge(t *view.Tree) (isEnd bool, err error) {
 			return true, &endError{exitDegraded, because}
 		case worst == view.Held && lasts >= lasting:
 			return true, &endError{exitHeld, because}
-		case worst == view.Done && lasts >= settled:
+		case worst == view.Done && lasts >= settled && s.isHeard:
 			return true, nil
 		}
 	}
@@ -275,6 +299,12 @@ func (e *unknownPoolError) Error() string {
 }
 
 func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
+	patience := lookAtLeast
+	if s.timeout > 0 {
+		patience = min(patience, s.timeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	read, err := s.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -286,7 +316,14 @@ func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
 		}
 	}
 	read.Objects.EachNode = s.details.Value == "nodes" || s.details.Value == "all"
+	if s.renewed.IsZero() {
+		s.renewed = read.Renewed
+	}
+	s.isHeard = read.Renewed.IsZero() || !read.Renewed.Equal(s.renewed)
 	notes := read.Notes
+	if silent := s.clock.Since(read.Renewed); !read.Renewed.IsZero() && silent > silence {
+		notes = append(notes, fmt.Sprintf("the controller was last heard of %s ago, so that what follows may be old: kubectl -n %s get pods", silent.Round(time.Second), *s.cluster.Namespace))
+	}
 	if len(read.Objects.Pools) == 0 {
 		notes = append(notes, noPools)
 	}
@@ -306,7 +343,7 @@ func (s *statusScreen) note(notes ...string) {
 	}
 	s.noted = text
 	for _, note := range notes {
-		_, _ = fmt.Fprintln(s.notes, "layerwright: "+fault.Clean(note))
+		_, _ = fmt.Fprintln(s.notes, "layerwright: "+view.Visible(note))
 	}
 }
 
@@ -319,7 +356,7 @@ func together(t *view.Tree) (worst view.Assessment, because string) {
 			continue
 		}
 		worst = of.Assessment
-		because = fault.Clean(fmt.Sprintf("pool %s is %s: %s", of.Names[0], of.Assessment, strings.Join(append([]string{of.Step}, of.WaitsFor...), "; ")))
+		because = fmt.Sprintf("pool %s is %s: %s", of.Names[0], of.Assessment, strings.Join(append([]string{of.Step}, of.WaitsFor...), "; "))
 	}
 	return worst, because
 }

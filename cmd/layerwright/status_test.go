@@ -116,6 +116,20 @@ func TestStatusWaitsForTheEnd(t *testing.T) {
 			assert.Contains(t, ended.text, test.says)
 		})
 	}
+	// The controller is heard of for the first time after a minute.
+	var out, notes bytes.Buffer
+	screen := waiting(&out, &notes, "done")
+	recordedOnly, begin := screen.survey, screen.clock.Now()
+	screen.survey = func(ctx context.Context) (*survey.Survey, error) {
+		read, err := recordedOnly(ctx)
+		read.Renewed = begin
+		if now := screen.clock.Now(); now.Sub(begin) > time.Minute {
+			read.Renewed = now
+		}
+		return read, err
+	}
+	require.NoError(t, screen.run(t.Context()))
+	assert.Greater(t, screen.clock.Since(begin), time.Minute, "what it says before may be old")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stdout, stderr bytes.Buffer

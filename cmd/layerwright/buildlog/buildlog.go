@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -28,6 +29,8 @@ import (
 const (
 	// lookEvery is how often it is looked for a next step.
 	lookEvery = time.Second
+	// maxFailures is how often in a row the cluster may not answer.
+	maxFailures = 120
 	// maxLine is how much of a line is shown.
 	maxLine = 64 << 10
 )
@@ -43,37 +46,49 @@ type Follower struct {
 	// Out gets the lines, each after the name of its step. Whole lines are written at once.
 	Out io.Writer
 
+	// isFollowing reports whether the build may not have ended.
+	isFollowing bool
+
 	lock sync.Mutex
-	// seen are the containers that are written, busy the pods that are being written.
-	seen, busy map[string]bool
+	// done are the containers that have nothing more to say, busy the pods that are being written,
+	// and written counts the lines of each container.
+	done, busy map[string]bool
+	written    map[string]int
 }
 
 // Run writes the logs of a build, those of a pod in the order of its steps. It returns how many of
-// its containers had one.
+// its containers had one. A build that is followed may be out of reach for a while.
 func (f *Follower) Run(ctx context.Context, build string) (int, error) {
-	f.seen, f.busy = map[string]bool{}, map[string]bool{}
+	f.done, f.busy, f.written = map[string]bool{}, map[string]bool{}, map[string]int{}
+	f.isFollowing = f.IsEnded != nil
 	group, following := errgroup.WithContext(ctx)
-	var failed error
-	for f.IsEnded != nil {
-		var ended bool
-		if ended, failed = f.IsEnded(following); ended || failed != nil {
+	for failures := 0; f.isFollowing; {
+		ended, err := f.IsEnded(following)
+		if err == nil && !ended {
+			err = f.look(following, group, build)
+		}
+		if ended && err == nil {
 			break
 		}
-		if failed = f.look(following, group, build); failed != nil {
-			break
+		if failures++; err == nil {
+			failures = 0
+		}
+		if following.Err() != nil || failures > maxFailures {
+			return len(f.written), cmp.Or(group.Wait(), err)
 		}
 		select {
 		case <-following.Done():
 		case <-f.Clock.After(lookEvery):
 		}
 	}
-	if err := cmp.Or(group.Wait(), failed); err != nil {
-		return len(f.seen), err
+	if err := group.Wait(); err != nil {
+		return len(f.written), err
 	}
+	f.isFollowing = false
 	group = &errgroup.Group{}
 	group.SetLimit(1) // one after the other
 	err := cmp.Or(f.look(ctx, group, build), group.Wait())
-	return len(f.seen), err
+	return len(f.written), err
 }
 
 // look has what pods print written that are not being written.
@@ -133,50 +148,65 @@ func titlesOf(pods []corev1.Pod) []string {
 	return all
 }
 
-// pod writes the logs of the containers of a pod that have begun.
+// pod writes the logs of the containers of a pod that have begun. While a build is followed, what
+// could not be read is read at the next look, and a container is done when it has ended.
 func (f *Follower) pod(ctx context.Context, pod *corev1.Pod, title string) error {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		key := pod.Name + "/" + string(pod.UID) + "/" + s.Name
-		f.lock.Lock()
-		isSeen := f.seen[key]
-		f.lock.Unlock()
-		if isSeen || s.State.Running == nil && s.State.Terminated == nil {
+		if f.isDone(key) || s.State.Running == nil && s.State.Terminated == nil {
 			continue
 		}
 		step := strings.TrimPrefix(s.Name, "step-") // as Tekton calls its containers
 		if !strings.HasPrefix(title, step) {
 			step = strings.TrimSpace(title + " " + step)
 		}
-		err := f.container(ctx, pod, s.Name, step)
+		err := f.container(ctx, pod, s.Name, step, key)
+		var broken *outputError
 		switch {
-		case apierrors.IsNotFound(err):
-			return nil // it was removed meanwhile
+		case errors.As(err, &broken):
+			return err
+		case apierrors.IsNotFound(err), err != nil && f.isFollowing:
+			return nil // it was removed meanwhile, or is read at the next look
 		case err != nil:
 			return fmt.Errorf("reading what container %s of pod %s printed: %w", s.Name, pod.Name, err)
 		}
 		f.lock.Lock()
-		f.seen[key] = true
+		f.done[key] = s.State.Terminated != nil || !f.isFollowing
 		f.lock.Unlock()
 	}
 	return nil
 }
 
-func (f *Follower) container(ctx context.Context, pod *corev1.Pod, name, step string) error {
-	log, err := f.Pods.GetLogs(pod.Name, &corev1.PodLogOptions{Container: name, Follow: f.IsEnded != nil}).Stream(ctx)
+func (f *Follower) isDone(container string) bool {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	return f.done[container]
+}
+
+// outputError is of lines that no one takes.
+type outputError struct{ cause error }
+
+func (e *outputError) Error() string { return e.cause.Error() }
+func (e *outputError) Unwrap() error { return e.cause }
+
+// container writes the lines of a container that are not written yet.
+func (f *Follower) container(ctx context.Context, pod *corev1.Pod, name, step, key string) error {
+	log, err := f.Pods.GetLogs(pod.Name, &corev1.PodLogOptions{Container: name, Follow: f.isFollowing}).Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer log.Close() //nolint:errcheck // nothing is written
 	lines := bufio.NewReaderSize(log, maxLine)
-	for {
+	for n := 0; ; n++ {
 		line, isCut, err := lines.ReadLine()
-		if len(line) > 0 || err == nil {
-			if err := f.line(step, string(line)); err != nil {
-				return err
-			}
-		}
+		text := string(line)
 		for isCut && err == nil {
 			_, isCut, err = lines.ReadLine()
+		}
+		if err == nil || text != "" && err == io.EOF {
+			if err := f.line(step, text, key, n); err != nil {
+				return &outputError{err}
+			}
 		}
 		if err == io.EOF {
 			return nil
@@ -187,12 +217,17 @@ func (f *Follower) container(ctx context.Context, pod *corev1.Pod, name, step st
 	}
 }
 
-func (f *Follower) line(step, text string) error {
+// line writes the line of a container that has this number, unless it is written.
+func (f *Follower) line(step, text, container string, number int) error {
 	if p, is := backend.ReadProgress(text); is {
 		text = p.String()
 	}
 	f.lock.Lock()
 	defer f.lock.Unlock()
+	if number < f.written[container] {
+		return nil
+	}
+	f.written[container] = number + 1
 	_, err := fmt.Fprintf(f.Out, "[%s] %s\n", step, strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) && r != '\t' {
 			return -1

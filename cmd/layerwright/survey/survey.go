@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +21,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/manifests"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/view"
 )
 
@@ -77,7 +80,7 @@ func empty[L any, P interface {
 // Scheme knows the kinds that a survey reads.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	known := runtime.NewSchemeBuilder(corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme)
+	known := runtime.NewSchemeBuilder(coordinationv1.AddToScheme, corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme)
 	return scheme, known.AddToScheme(scheme)
 }
 
@@ -87,6 +90,7 @@ func Mapper() meta.RESTMapper {
 	for i := range kinds {
 		mapper.Add(kinds[i].gvk, meta.RESTScopeRoot)
 	}
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return mapper
 }
 
@@ -111,6 +115,9 @@ type Survey struct {
 	Objects view.Objects
 	// Notes say what is not in it, and why.
 	Notes []string
+	// Renewed is when the controller renewed its Lease, by its own clock; zero where that is not
+	// known.
+	Renewed time.Time
 }
 
 // Read reads all kinds. The namespace is that of Layerwright.
@@ -150,6 +157,10 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 	slices.Sort(absent)
 	if err := s.judge(denied, absent); err != nil {
 		return nil, err
+	}
+	var lease coordinationv1.Lease
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: names.ControllerLease}, &lease); err == nil && lease.Spec.RenewTime != nil {
+		s.Renewed = lease.Spec.RenewTime.Time
 	}
 	return s, nil
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +49,14 @@ func (c *cluster) List(_ context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
+func (c *cluster) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	if lease, is := object.(*coordinationv1.Lease); is && key.Name == "layerwright-controller" && key.Namespace == "mine" {
+		lease.Spec.RenewTime = new(metav1.NewMicroTime(time.Unix(7, 0)))
+		return nil
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, key.Name, nil)
+}
+
 func TestReadTakesAllPages(t *testing.T) {
 	t.Parallel()
 	s, err := survey.Read(t.Context(), &cluster{nodes: 5}, "mine")
@@ -57,6 +67,7 @@ func TestReadTakesAllPages(t *testing.T) {
 	assert.Equal(t, "node-4", s.Objects.Nodes[4].Name)
 	assert.Empty(t, s.Objects.Nodes[4].Status.Images)
 	assert.Empty(t, s.Notes)
+	assert.Equal(t, time.Unix(7, 0), s.Renewed)
 }
 
 func TestReadSaysWhatIsNotThere(t *testing.T) {

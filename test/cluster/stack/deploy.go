@@ -99,6 +99,11 @@ func (u *up) buildImages(images *deploy.Images) func(context.Context) error {
 func (u *up) deployController(ctx context.Context, images *deploy.Images) error {
 	ctx, cancel := starting(ctx)
 	defer cancel()
+	if u.state.Hosts { // a cluster that an earlier checkout brought up has it otherwise
+		if err := u.placeAgents(ctx); err != nil {
+			return err
+		}
+	}
 	for _, n := range u.nodes {
 		if err := images.Load(ctx, n); err != nil {
 			return err

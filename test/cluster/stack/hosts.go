@@ -93,9 +93,14 @@ func (s *Stack) RunMachines(ctx context.Context, kubernetes string, log io.Write
 	return machines.Run(ctx, s.hostsOf(nodes), log, ready)
 }
 
+// placeAgents has the pods of node agents find these roots.
+func (u *up) placeAgents(ctx context.Context) error {
+	return u.kubectl().Apply(ctx, bytes.ReplaceAll(hostsManifest, []byte("HOST_ROOT"), []byte(HostRoot)))
+}
+
 // startHosts installs and boots the machines of nodes that are not booted.
 func (u *up) startHosts(ctx context.Context) error {
-	if err := u.kubectl().Apply(ctx, bytes.ReplaceAll(hostsManifest, []byte("HOST_ROOT"), []byte(HostRoot))); err != nil {
+	if err := u.placeAgents(ctx); err != nil {
 		return err
 	}
 	if err := machines.InstallTools(ctx, u.repository, u.dir); err != nil {

@@ -59,7 +59,6 @@ func (u *user) in(t *testing.T) *user {
 
 func (u *user) publishes() {
 	u.does("Install, upgrade, uninstall")
-	u.sh("mkdir -p " + filepath.Join(u.home, "bin") + " && tar xf " + filepath.Join(u.dist, "layerwright-v0.1.0-linux-amd64.tar.gz") + " -C " + filepath.Join(u.home, "bin"))
 }
 
 func withKubectl(u *user) {
@@ -68,7 +67,7 @@ func withKubectl(u *user) {
 	u.reachesSignedImage("With kubectl")
 	u.checksPush()
 	u.reachesNode()
-	u.runs(u.with("Upgrade", "kubectl apply")...)
+	u.upgrades("kubectl apply")
 	u.uninstalls()
 	u.hasWhatRemains()
 }
@@ -81,7 +80,7 @@ func withHelm(u *user) {
 	require.Empty(u.t, u.sh("helm list --all-namespaces --all --short"))
 	u.reachesSignedImage("With Helm")
 	u.reachesNode()
-	u.runs(u.with("Upgrade", "helm upgrade")...)
+	u.upgrades("helm upgrade")
 	u.pauses()
 	u.runs(u.with("Uninstall", "helm uninstall")...)
 	require.Contains(u.t, u.sh("kubectl -n layerwright get machineconfigpools,secrets -o name"), "machineconfigpool.machineconfiguration.openshift.io/worker\n")
@@ -112,11 +111,17 @@ func (u *user) with(section, text string) (commands []installpage.Command) {
 	return commands
 }
 
+// upgrades applies the release once more.
+func (u *user) upgrades(command string) {
+	u.t.Helper()
+	u.runs(slices.Concat(u.with("Upgrade", command), u.with("Upgrade", "kubectl -n layerwright"), u.with("Upgrade", "layerwright "))...)
+}
+
 // pauses ends what the controller has to see to.
 func (u *user) pauses() {
 	u.t.Helper()
 	const section = "Uninstall"
-	u.runs(slices.Concat(u.with(section, "kubectl patch"), u.with(section, "kubectl delete machineosconfigs"), u.with(section, "kubectl wait"))...)
+	u.runs(slices.Concat(u.with(section, "kubectl get"), u.with(section, "(umask"), u.with(section, "kubectl patch"), u.with(section, "kubectl delete machineosconfigs"), u.with(section, "kubectl wait"))...)
 }
 
 func (u *user) uninstalls() {
@@ -211,7 +216,13 @@ func (u *user) hasWhatRemains() {
 		require.Contains(u.t, string(page), "`"+remove+"`")
 		u.onHost(u.t, remove)
 	}
-	u.runs(slices.Concat(u.with("Uninstall", "kubectl annotate"), u.with("Uninstall", "kubectl label"))...)
+	page, err = os.ReadFile(filepath.Join(u.repository, "docs", "upgrade.md"))
+	require.NoError(u.t, err)
+	remaining := installpage.Read(string(page)).In("What remains on Nodes")
+	require.NotEmpty(u.t, remaining)
+	for _, command := range remaining {
+		u.sh(command.Text)
+	}
 	require.NotContains(u.t, u.sh("kubectl get node "+u.node+" -o json"), "openshift.io/")
 	u.sh("kubectl label node " + u.node + " node-role.kubernetes.io/worker-")
 }

@@ -89,11 +89,13 @@ func (u *user) settle() {
 	require.NoError(u.t, remote.Write(tag, base, options...))
 
 	u.dir, u.dist = u.home, filepath.Join(u.home, "dist")
-	path := filepath.Join(u.home, "bin")
+	bin := filepath.Join(u.home, "bin")
+	require.NoError(u.t, os.Mkdir(bin, 0o700))
+	path := bin
 	for _, set := range []toolchain.Set{toolchain.Kubernetes, toolchain.Helm, toolchain.Cosign} {
-		bin, err := toolchain.FindHere(ctx, set)
+		programs, err := toolchain.FindHere(ctx, set)
 		require.NoError(u.t, err)
-		path += ":" + bin
+		path += ":" + programs
 	}
 	u.env = append(os.Environ(),
 		"PATH="+path+":"+os.Getenv("PATH"), "KUBECONFIG="+u.stack.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(u.home, "kube"),
@@ -111,6 +113,7 @@ func (u *user) settle() {
 		"registry.example.com", u.registry.Host, "port: 5000", "port: " + u.registry.Host[strings.LastIndex(u.registry.Host, ":")+1:],
 		"../ca.crt", authority, "ca.crt", authority, "../cosign.pub", filepath.Join(u.home, "cosign.pub"),
 		"cosign.pub", filepath.Join(u.home, "cosign.pub"), "cosign.key", filepath.Join(u.home, "cosign.key"), "dist/published", filepath.Join(u.dist, "published"),
+		"../layerwright-v0.1.0", filepath.Join(u.home, "layerwright-v0.1.0"), "sudo ", "", "dist/layerwright", filepath.Join(u.dist, "layerwright"), "/usr/local/bin", bin,
 	}
 	for role, account := range map[string]string{"reader": "pull", "builder": "push"} {
 		login, err := u.registry.Login(ctx, account)
