@@ -99,6 +99,7 @@ e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluste
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e -vet=off -timeout=60m ./test/e2e/fleet
 
 .PHONY: e2e-install
+e2e-install: HELM = 1
 e2e-install: deps build tools ## Make a release, and do what docs/install.md says on a real cluster without Layerwright (root, ten minutes)
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e -vet=off -timeout=60m ./test/e2e/install
 
@@ -180,8 +181,8 @@ deps: ## Install the Debian packages that are missing (root)
 	@hack/install-packages
 
 .PHONY: tools
-tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too, SIGNING=1 for Fulcio, Rekor and Vault)
-	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing)
+tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too, SIGNING=1 for Fulcio, Rekor and Vault, HELM=1)
+	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing) $(if $(HELM),--with-helm)
 
 ##@ A release
 

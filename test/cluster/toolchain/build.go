@@ -42,7 +42,7 @@ func New(repository, cache string) *Toolchain {
 type NotBuiltError struct{ Set string }
 
 func (e *NotBuiltError) Error() string {
-	asked := ""
+	asked := map[string]string{Tekton.Name: " TEKTON=1", Helm.Name: " HELM=1"}[e.Set]
 	if slices.ContainsFunc(SigningServices, func(s Set) bool { return s.Name == e.Set }) {
 		asked = " SIGNING=1"
 	}

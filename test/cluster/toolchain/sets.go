@@ -85,7 +85,7 @@ var Buildah = Set{
 // Cosign is the program that people verify signatures and attestations with.
 var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{packages: []string{"github.com/sigstore/cosign/v2/cmd/cosign"}}}}
 
-// Helm is the program that people install charts with.
+// Helm is the program that people install charts with. It is built only where it is asked for.
 var Helm = Set{Name: "helm", Dir: "hack/cluster/helm", builds: []build{{packages: []string{"helm.sh/helm/v3/cmd/helm"}}}}
 
 // Fulcio is the authority that certifies keys for identities, for the tests that sign without a
@@ -133,7 +133,7 @@ func (s Set) Programs() (names []string) {
 }
 
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign, Helm}
+var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign}
 
 // SigningServices are the services that `make e2e-signing` signs with. They are built only where
 // they are asked for.
