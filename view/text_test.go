@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/view"
 )
@@ -19,10 +20,11 @@ func TestHealthOfEachPool(t *testing.T) {
 	}
 	long := strings.Repeat("x ", 400)
 	var text strings.Builder
-	assert.NoError(t, view.Text(&text, view.Tree{Items: []view.Item{
+	require.NoError(t, view.Text(&text, view.Tree{Items: []view.Item{
 		pool("forged", long+"RUN echo: "+trouble, "kubectl get forged"), pool("worker", trouble, "kubectl get worker"),
 	}}, view.Style{Now: now(), Width: 1000}))
-	health := text.String()[strings.Index(text.String(), "Health"):]
+	_, health, found := strings.Cut(text.String(), "Health")
+	require.True(t, found)
 	assert.Equal(t, 1, strings.Count(health, "kubectl get forged"), "each reason once")
 	assert.Equal(t, 1, strings.Count(health, "kubectl get worker"), health)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -76,11 +75,11 @@ func showLogs(ctx context.Context, cluster clusterFlags, name string, follow boo
 		}
 	}
 	count, err := f.Run(ctx, build.Name)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	if count > 0 || ctx.Err() != nil {
+	if ctx.Err() != nil { // the user has seen enough
 		return nil
+	}
+	if err != nil || count > 0 {
+		return err
 	}
 	_, err = fmt.Fprintf(out, "build %s has no pods that printed anything; it says: %s\n", build.Name, view.Visible(saidOf(build)))
 	return err

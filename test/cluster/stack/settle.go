@@ -56,17 +56,14 @@ func (st *state) accept(options UpOptions) error {
 			return fmt.Errorf("cluster %q has its %s at port %d, not %d: %s", st.Name, port.name, port.has, port.want, remake)
 		}
 	}
+	if options.ControlPlaneOnly {
+		if err := options.acceptWithoutNodes(); err != nil {
+			return err
+		}
+	}
 	switch {
-	case options.Hosts && options.ControlPlaneOnly:
-		return errors.New("a control plane without nodes has no hosts")
-	case options.Tekton && options.ControlPlaneOnly:
-		return errors.New("a control plane without nodes runs no pods of Tekton")
-	case options.Bare && options.ControlPlaneOnly:
-		return errors.New("a control plane without nodes has nothing to leave out")
 	case options.Bare && !st.Bare:
 		return fmt.Errorf("cluster %q was not made with bare: %s", st.Name, remake)
-	case options.Guests != 0 && options.ControlPlaneOnly:
-		return errors.New("a control plane without nodes has no guests")
 	case options.Nodes > guests.MaxProcesses:
 		return fmt.Errorf("%d nodes are more than the %d that have an address", options.Nodes, guests.MaxProcesses)
 	case options.Guests > guests.Max:
@@ -80,6 +77,21 @@ func (st *state) accept(options UpOptions) error {
 	}
 	st.Nodes, st.Guests, st.Hosts = max(st.Nodes, options.Nodes), max(st.Guests, options.Guests), st.Hosts || options.Hosts || options.Guests > 0
 	st.Tekton = st.Tekton || options.Tekton
+	return nil
+}
+
+// acceptWithoutNodes refuses what a control plane alone cannot have.
+func (o *UpOptions) acceptWithoutNodes() error {
+	switch {
+	case o.Hosts:
+		return errors.New("a control plane without nodes has no hosts")
+	case o.Tekton:
+		return errors.New("a control plane without nodes runs no pods of Tekton")
+	case o.Bare:
+		return errors.New("a control plane without nodes has nothing to leave out")
+	case o.Guests != 0:
+		return errors.New("a control plane without nodes has no guests")
+	}
 	return nil
 }
 
