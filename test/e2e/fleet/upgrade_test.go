@@ -455,10 +455,10 @@ func without(objects map[string]types.UID, prefixes ...string) map[string]types.
 	return rest
 }
 
-func text(t testing.TB, of any) string {
-	t.Helper()
+func text(tb testing.TB, of any) string {
+	tb.Helper()
 	out, err := json.Marshal(of)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return string(out)
 }
 
