@@ -124,7 +124,7 @@ func (p *prober) remove(ctx context.Context) error {
 		var list corev1.PodList
 		last = p.reader.List(ctx, &list, client.InNamespace(p.facts.Namespace), client.MatchingLabels{ownLabel: ownValue})
 		for i := range list.Items {
-			if err := p.maker.Delete(ctx, &list.Items[i], client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+			if err := client.IgnoreNotFound(p.maker.Delete(ctx, &list.Items[i], client.GracePeriodSeconds(0))); err != nil {
 				last = err
 			}
 		}

@@ -181,7 +181,7 @@ func TestProbeOfPodsThatDoNotStart(t *testing.T) {
 	t.Run("an interruption removes them too", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
-		p, c, _ := newProber(ready(), func(pod *corev1.Pod) error { cancel(); return nil })
+		p, c, _ := newProber(ready(), func(*corev1.Pod) error { cancel(); return nil })
 		require.ErrorIs(t, p.run(ctx, time.Minute), context.Canceled)
 		requireNoPods(t, c)
 	})

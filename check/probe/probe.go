@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
@@ -110,7 +111,7 @@ func reaches(ctx context.Context, address string, pause time.Duration) (reached 
 		select {
 		case <-ctx.Done():
 			return reached
-		case <-time.After(pause):
+		case <-clock.RealClock{}.After(pause):
 		}
 	}
 	return reached
@@ -129,10 +130,10 @@ func Listen(ctx context.Context, address string) error {
 func accept(ctx context.Context, listener net.Listener) error {
 	for {
 		connection, err := listener.Accept()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was to end
+		case err != nil:
 			return err
 		}
 		_, _ = io.WriteString(connection, "layerwright check\n")

@@ -75,8 +75,10 @@ func showLogs(ctx context.Context, cluster clusterFlags, name string, follow boo
 		}
 	}
 	count, err := f.Run(ctx, build.Name)
-	if ctx.Err() != nil { // the user has seen enough
+	select {
+	case <-ctx.Done(): // the user has seen enough
 		return nil
+	default:
 	}
 	if err != nil || count > 0 {
 		return err
