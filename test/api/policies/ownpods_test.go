@@ -102,7 +102,7 @@ func TestOwnPods(t *testing.T) {
 	})
 	t.Run("workloads are changed by who may write MachineConfigs", func(t *testing.T) { o.testWorkloads(t, editor, nodeAdmin) })
 	for name, account := range map[string]string{
-		"layerwright-agent-a": "layerwright-agent", "build-worker-0-a": "layerwright-build", "run-a": "layerwright-build",
+		"layerwright-agent-a": "layerwright-agent", "build-worker-0-a": "layerwright-build", "layerwright-check-a-1": "layerwright-build", "run-a": "layerwright-build",
 		"verify-worker-0-a": "someone", "health-node-0-a": "someone",
 	} {
 		t.Run("running pods stay as they are: "+name, func(t *testing.T) { o.testRunning(t, editor, name, account) })
