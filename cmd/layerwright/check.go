@@ -11,6 +11,7 @@ import (
 
 	"github.com/layerwright/layerwright/check"
 	"github.com/layerwright/layerwright/internal/command"
+	"github.com/layerwright/layerwright/view"
 )
 
 // toMendError is the end of a check that found something to mend.
@@ -29,11 +30,12 @@ func newCheckCommand() *cobra.Command {
 admission policies, agents, user namespaces, network plugin, Tekton, clocks, and what the controller says of each
 MachineOSConfig. Nothing is changed. Each finding says what it is, why it matters, and the command that mends it.
 
-With --pods it starts pods of the builder's image in that namespace, one on each node that takes builds and two beside them, and
-removes them: whether pods may push to the registries of MachineOSConfigs, whether user namespaces work, whether NetworkPolicies are
+With --pods it starts pods of the builder's image in that namespace, one on each of at most 20 nodes that take builds and two
+beside them, and removes them: whether pods may push to the registries of MachineOSConfigs, whether user namespaces work, whether NetworkPolicies are
 enforced, and what nodes' clocks say. The pods have no rights, no token and no capability, and those on nodes read push secrets.
 
-Exit codes: 0 if nothing has to be mended, 3 if something has to. What your rights don't show is "unknown", and doesn't fail.`,
+Exit codes: 0 if nothing has to be mended, 3 if something has to, 1 if the cluster could not be read, 2 if the command line is wrong.
+What your rights don't show is "unknown", and doesn't fail.`,
 		Example: `  layerwright check
   layerwright check --pods
   layerwright check -o json | jq -r '.[] | select(.state == "mend").run'`,
@@ -59,12 +61,16 @@ Exit codes: 0 if nothing has to be mended, 3 if something has to. What your righ
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig of the cluster (default: $KUBECONFIG, then ~/.kube/config)")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "namespace of Layerwright; on OpenShift openshift-machine-config-operator")
 	cmd.Flags().BoolVar(&withPods, "pods", withPods, "start pods for some seconds, which try what builds need")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long these pods may take; then they are given up, and removed")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long the two pods may take to listen, and then the others to ask; pods that take longer are given up")
 	cmd.Flags().VarP(&output, "output", "o", "how to print: text for people, json for programs")
 	return cmd
 }
 
 func reportFindings(w io.Writer, findings []check.Finding, format string) error {
+	findings = slices.Clone(findings)
+	for i, f := range findings {
+		findings[i].What, findings[i].Why, findings[i].Run = view.Visible(f.What), view.Visible(f.Why), view.Visible(f.Run)
+	}
 	printed := printFindings
 	if format == "json" {
 		printed = func(w io.Writer, findings []check.Finding) error { return printJSON(w, findings) }

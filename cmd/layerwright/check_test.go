@@ -28,6 +28,9 @@ mend     namespace            it is strict
 `, text.String())
 	require.ErrorAs(t, reportFindings(&encoded, []check.Finding{bad}, "json"), &toMend)
 	assert.JSONEq(t, `[{"check":"namespace","state":"mend","what":"it is strict","why":"builds mount","run":"kubectl label"}]`, encoded.String())
+	encoded.Reset()
+	require.NoError(t, reportFindings(&encoded, []check.Finding{{Check: "pods", State: check.OK, What: "a\x1b[2Jb\u202ec\u009bd\ne"}}, "text"))
+	assert.Equal(t, "ok       pods                 a [2Jb c d e\n", encoded.String(), "nothing of it moves a cursor, or turns text round")
 	require.NoError(t, reportFindings(&text, []check.Finding{good, {State: check.Unknown}, {State: check.Advice}}, "text"))
 }
 
