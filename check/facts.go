@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/check/probe"
@@ -45,18 +46,22 @@ type Facts struct {
 	// Secrets are those that the MachineOSConfigs push with, and whether they are there; without
 	// those that the user may not read.
 	Secrets map[string]bool
+	// Anchors are the pools whose nodes trust certificate authorities by a MachineConfig.
+	Anchors map[string]bool
 	// Pods are what pods found; nil where none were asked for.
 	Pods *Pods
 }
 
 // Pods are what pods found that were started for that.
 type Pods struct {
-	// Refused is why none were started; empty where they were.
-	Refused string
+	// Refused is why none were started; empty where they were. Left is why they were not removed.
+	Refused, Left string
 	// Open and Closed are two that listen; NetworkPolicies close the second.
 	Open, Closed Pod
-	// Nodes are those that asked, one on each node that takes builds.
-	Nodes []Pod
+	// Nodes are those that asked, one on each node that takes builds; Untried is how many nodes
+	// more there are.
+	Nodes   []Pod
+	Untried int
 }
 
 // Pod is what a pod found.
@@ -72,9 +77,13 @@ type Pod struct {
 	// Stuck is why it did not start, or end. IsPull says that it was for its image.
 	Stuck  string
 	IsPull bool
+	// Warning is the reason of the kubelet's last warning, where Stuck has its message.
+	Warning string
 	// Created is when it was made and Seen when its end was seen, by the API server's clock;
 	// Started and Finished are by the node's.
 	Created, Seen, Started, Finished time.Time
+	// unexplained is the pod of whose being stuck an event may say why.
+	unexplained types.UID
 }
 
 // Right is to do something with all objects of a kind.
@@ -98,5 +107,6 @@ func (f *Facts) installAgain() string {
 	if f.installed() && f.Controller.Annotations["meta.helm.sh/release-name"] != "" {
 		return "helm upgrade " + f.Controller.Annotations["meta.helm.sh/release-name"] + " layerwright-<version>.tgz --namespace " + f.Namespace
 	}
-	return "kubectl apply --server-side --force-conflicts -f install.yaml   # or -k . with components: docs/install.md"
+	// -f after -k would remove pull secrets and authorities.
+	return "kubectl apply --server-side --force-conflicts -k .   # or -f install.yaml, where you have no kustomization.yaml: docs/install.md"
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -232,6 +233,9 @@ func (r *reader) configs(ctx context.Context) error {
 		return err
 	}
 	r.facts.Configs, r.facts.Secrets = configs.Items, map[string]bool{}
+	if err := r.anchors(ctx); err != nil {
+		return err
+	}
 	for _, config := range configs.Items {
 		name := config.Spec.RenderedImagePushSecret.Name
 		secret := &metav1.PartialObjectMetadata{} // not its content
@@ -245,6 +249,28 @@ func (r *reader) configs(ctx context.Context) error {
 		default:
 			r.facts.Secrets[name] = true
 		}
+	}
+	return nil
+}
+
+// anchors finds the pools of MachineOSConfigs whose rendered MachineConfig has certificate
+// authorities.
+func (r *reader) anchors(ctx context.Context) error {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.list(ctx, &pools, "machineconfigpools"); err != nil {
+		return err
+	}
+	r.facts.Anchors = map[string]bool{}
+	for _, pool := range pools.Items {
+		if !slices.ContainsFunc(r.facts.Configs, func(c mcfgv1.MachineOSConfig) bool { return c.Spec.MachineConfigPool.Name == pool.Name }) {
+			continue
+		}
+		var rendered mcfgv1.MachineConfig
+		err := r.client.Get(ctx, client.ObjectKey{Name: pool.Spec.Configuration.Name}, &rendered)
+		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading MachineConfig %q: %w", pool.Spec.Configuration.Name, err)
+		}
+		r.facts.Anchors[pool.Name] = bytes.Contains(rendered.Spec.Config.Raw, []byte("/etc/pki/ca-trust/source/anchors/"))
 	}
 	return nil
 }

@@ -7,10 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -52,6 +56,27 @@ func TestGatherOnARealAPIServer(t *testing.T) {
 	for _, check := range []string{"clocks", "kinds", "namespace", "agent", "user-namespaces", "network-policies", "tekton", "streams", "images"} {
 		assert.Equal(t, Unknown, withoutRights[check], check)
 	}
+}
+
+// TestGatherAnchors: rendered MachineConfigs of pools say whether nodes trust more authorities.
+func TestGatherAnchors(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	require.NoError(t, mcfgv1.AddToScheme(scheme))
+	var objects []client.Object
+	facts := &Facts{Denied: map[string]bool{}}
+	for name, path := range map[string]string{"with": "/etc/pki/ca-trust/source/anchors/ours.pem", "without": "/etc/motd", "built-by-none": "/etc/motd"} {
+		config, pool := &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigPool{}
+		config.Name, config.Spec.Config.Raw = "rendered-"+name, []byte(`{"storage":{"files":[{"path":"`+path+`"}]}}`)
+		pool.Name, pool.Spec.Configuration.Name = name, config.Name
+		objects = append(objects, config, pool)
+		if name != "built-by-none" {
+			facts.Configs = append(facts.Configs, mcfgv1.MachineOSConfig{Spec: mcfgv1.MachineOSConfigSpec{MachineConfigPool: mcfgv1.MachineConfigPoolReference{Name: name}}})
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	require.NoError(t, (&reader{client: c, facts: facts}).anchors(t.Context()))
+	assert.Equal(t, map[string]bool{"with": true, "without": false}, facts.Anchors)
 }
 
 func TestGatherWithoutACluster(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,9 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/check/probe"
@@ -27,6 +31,7 @@ import (
 type podMaker interface {
 	Create(ctx context.Context, pod client.Object, options ...client.CreateOption) error
 	Delete(ctx context.Context, pod client.Object, options ...client.DeleteOption) error
+	DeleteAllOf(ctx context.Context, pod client.Object, options ...client.DeleteAllOfOption) error
 }
 
 // prober has pods find out what the API server does not know.
@@ -37,97 +42,121 @@ type prober struct {
 	// pause is between two looks at a pod.
 	pause time.Duration
 	facts *Facts
+	// id tells the pods of this run from those of another.
+	id string
 }
 
 const (
 	betweenLooks = 500 * time.Millisecond
-	// toRemove is how long removing the pods may take. It is begun when the time for them is up.
+	// toRemove is how long removing the pods may take, and asking why they did not start. It is
+	// begun when the time for them is up.
 	toRemove = 15 * time.Second
 	// slack is for pods to end by themselves should this program be killed.
 	slack = 30 * time.Second
+	// mostNodes is on how many nodes pods are started.
+	mostNodes = 20
 )
 
-// GatherPods adds what pods find to facts: it starts them in Layerwright's namespace, one on each
-// node that takes builds and two beside them, and removes them. Within the timeout pods that don't
-// start are given up.
+// GatherPods adds what pods find to facts: it starts them in Layerwright's namespace, two that
+// listen, then one on each of at most 20 nodes that take builds, and removes them. Pods of either
+// kind that take longer than the timeout are given up. What goes wrong with pods is in the facts;
+// the error is that ctx is over.
 func GatherPods(ctx context.Context, config *rest.Config, facts *Facts, now clock.PassiveClock, timeout time.Duration) error {
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return (&prober{maker: c, reader: c, clock: now, pause: betweenLooks, facts: facts}).run(ctx, timeout)
+	return (&prober{maker: c, reader: c, clock: now, pause: betweenLooks, facts: facts, id: rand.String(5)}).run(ctx, timeout)
 }
 
-func (p *prober) run(ctx context.Context, timeout time.Duration) (err error) {
+func (p *prober) run(ctx context.Context, timeout time.Duration) error {
 	p.facts.Pods = &Pods{}
 	if !p.facts.installed() {
 		p.facts.Pods.Refused = "they run the builder's image, which the controller names, and that is not installed"
 		return nil
 	}
-	asked := ctx
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if err := p.remove(ctx); apierrors.IsForbidden(err) { // of a run that was killed
+	// Who may not remove pods starts none.
+	if err := errors.Join(p.removeLeftovers(ctx), p.remove(ctx)); err != nil {
 		p.facts.Pods.Refused = err.Error()
-		return nil
-	} else if err != nil {
-		return err
+		return ctx.Err()
 	}
-	defer func() {
-		if removing := p.remove(context.WithoutCancel(ctx)); err == nil {
-			err = removing
-		}
-	}()
-	specs := probing{facts: p.facts, lasts: timeout + slack}
-	open, closed := specs.listener("open", false), specs.listener("closed", true)
-	for _, pod := range []*corev1.Pod{open, closed} {
-		if err := p.create(ctx, pod); err != nil || p.facts.Pods.Refused != "" {
-			return err
-		}
+	p.try(ctx, timeout)
+	removing := p.remove(context.WithoutCancel(ctx))
+	if err := ctx.Err(); err != nil {
+		return errors.Join(err, removing)
 	}
-	found := p.follow(ctx, []*corev1.Pod{open, closed}, func(pod *corev1.Pod) bool { return pod.Status.PodIP != "" && isRunning(pod) })
-	p.facts.Pods.Open, p.facts.Pods.Closed = found[0], found[1]
-	var asking []*corev1.Pod
-	for i := range p.facts.Nodes {
-		if node := &p.facts.Nodes[i]; takesBuilds(node) {
-			asking = append(asking, specs.asker(strconv.Itoa(len(asking)+1), node, found[0].Address, found[1].Address))
-		}
+	if removing != nil {
+		p.facts.Pods.Left = removing.Error()
 	}
-	for _, pod := range asking {
-		if err := p.create(ctx, pod); err != nil || p.facts.Pods.Refused != "" {
-			return err
-		}
-	}
-	p.facts.Pods.Nodes = p.follow(ctx, asking, isOver)
-	return asked.Err()
+	p.explain(ctx)
+	return ctx.Err()
 }
 
-// create makes a pod. Who may not, or is refused, learns why in a finding.
-func (p *prober) create(ctx context.Context, pod *corev1.Pod) error {
-	err := p.maker.Create(ctx, pod)
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		p.facts.Pods.Refused = err.Error()
-		return nil
+// try starts the pods that listen, and then those that ask, for which it waits as long again.
+func (p *prober) try(ctx context.Context, timeout time.Duration) {
+	specs := probing{facts: p.facts, id: p.id, lasts: 2*timeout + slack}
+	listening, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	listeners := []*corev1.Pod{specs.listener("open", false), specs.listener("closed", true)}
+	for _, pod := range listeners {
+		if err := p.maker.Create(listening, pod); err != nil {
+			p.facts.Pods.Refused = fmt.Sprintf("creating pod %q: %s", pod.Name, err)
+			return
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("creating pod %q: %w", pod.Name, err)
+	found := p.follow(listening, listeners, func(pod *corev1.Pod) bool { return pod.Status.PodIP != "" && isRunning(pod) })
+	p.facts.Pods.Open, p.facts.Pods.Closed = found[0], found[1]
+
+	asking, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var askers []*corev1.Pod
+	for i, tried := 0, 0; i < len(p.facts.Nodes) && ctx.Err() == nil; i++ {
+		node := &p.facts.Nodes[i]
+		if !takesBuilds(node) {
+			continue
+		}
+		if tried++; tried > mostNodes {
+			p.facts.Pods.Untried++
+			continue
+		}
+		pod := specs.asker(strconv.Itoa(tried), node, found[0].Address, found[1].Address)
+		if err := p.maker.Create(asking, pod); err != nil {
+			p.facts.Pods.Nodes = append(p.facts.Pods.Nodes, Pod{Name: pod.Name, Node: node.Name, Stuck: "creating it: " + err.Error()})
+			continue
+		}
+		askers = append(askers, pod)
+	}
+	p.facts.Pods.Nodes = append(p.facts.Pods.Nodes, p.follow(asking, askers, isOver)...)
+}
+
+// removeLeftovers removes pods of runs that were killed: their time is over.
+func (p *prober) removeLeftovers(ctx context.Context) error {
+	var list corev1.PodList
+	if err := p.reader.List(ctx, &list, client.InNamespace(p.facts.Namespace), client.MatchingLabels{ownLabel: ownValue}); err != nil {
+		return fmt.Errorf("listing pods of earlier runs: %w", err)
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		lasts := time.Duration(ptr.Deref(pod.Spec.ActiveDeadlineSeconds, 0)) * time.Second
+		if p.facts.serverTime(p.clock.Now()).Before(pod.CreationTimestamp.Add(lasts)) {
+			continue
+		}
+		if err := client.IgnoreNotFound(p.maker.Delete(ctx, pod, client.GracePeriodSeconds(0))); err != nil {
+			return fmt.Errorf("removing pod %q of an earlier run: %w", pod.Name, err)
+		}
 	}
 	return nil
 }
 
-// remove removes all pods of this and earlier runs.
+// remove removes all pods of this run.
 func (p *prober) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, toRemove)
 	defer cancel()
+	namespace, own := client.InNamespace(p.facts.Namespace), client.MatchingLabels{runLabel: p.id}
 	var last error
 	err := wait.PollUntilContextCancel(ctx, p.pause, true, func(ctx context.Context) (bool, error) {
 		var list corev1.PodList
-		last = p.reader.List(ctx, &list, client.InNamespace(p.facts.Namespace), client.MatchingLabels{ownLabel: ownValue})
-		for i := range list.Items {
-			if err := client.IgnoreNotFound(p.maker.Delete(ctx, &list.Items[i], client.GracePeriodSeconds(0))); err != nil {
-				last = err
-			}
-		}
+		last = cmp.Or(p.maker.DeleteAllOf(ctx, &corev1.Pod{}, namespace, own, client.GracePeriodSeconds(0)), p.reader.List(ctx, &list, namespace, own))
 		if apierrors.IsForbidden(last) {
 			return false, last
 		}
@@ -136,7 +165,7 @@ func (p *prober) remove(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("removing pods; `kubectl -n %s delete pods -l %s=%s` does it too: %w", p.facts.Namespace, ownLabel, ownValue, cmp.Or(last, err))
+	return fmt.Errorf("removing pods: %w", cmp.Or(last, err))
 }
 
 // follow waits until pods are done, are known never to be, or the time is up.
@@ -168,11 +197,39 @@ func (p *prober) follow(ctx context.Context, pods []*corev1.Pod, isDone func(*co
 			continue
 		}
 		found[i] = p.pod(pod)
-		if found[i].Stuck, _ = waitsFor(pod); found[i].Stuck == "" {
-			found[i].Stuck = p.warning(context.WithoutCancel(ctx), pod)
+		if found[i].Stuck, _ = waitsFor(pod); found[i].Stuck != "" {
+			continue
+		}
+		found[i].unexplained, found[i].Stuck = pod.UID, "it did not start in time, and nothing says why"
+		if isRunning(pod) {
+			found[i].Stuck = "it did not end in time"
 		}
 	}
 	return found
+}
+
+// explain adds what the kubelet says last of pods that did not start.
+func (p *prober) explain(ctx context.Context) {
+	tried := p.facts.Pods
+	stuck := map[types.UID]*Pod{}
+	stuck[tried.Open.unexplained], stuck[tried.Closed.unexplained] = &tried.Open, &tried.Closed
+	for i := range tried.Nodes {
+		stuck[tried.Nodes[i].unexplained] = &tried.Nodes[i]
+	}
+	delete(stuck, "")
+	if len(stuck) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, toRemove)
+	defer cancel()
+	var list corev1.EventList
+	_ = p.reader.List(ctx, &list, client.InNamespace(p.facts.Namespace)) // without the right, there is no reason
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	for _, event := range list.Items {
+		if pod := stuck[event.InvolvedObject.UID]; pod != nil && event.Type == corev1.EventTypeWarning {
+			pod.Warning, pod.Stuck = event.Reason, oneLine(event.Message)
+		}
+	}
 }
 
 // pod is what is known of a pod.
@@ -202,25 +259,6 @@ func (p *prober) pod(pod *corev1.Pod) Pod {
 		found.Report = report
 	}
 	return found
-}
-
-// warning is what the kubelet says last of a pod that does not start.
-func (p *prober) warning(ctx context.Context, pod *corev1.Pod) string {
-	ctx, cancel := context.WithTimeout(ctx, toRemove)
-	defer cancel()
-	var list corev1.EventList
-	_ = p.reader.List(ctx, &list, client.InNamespace(pod.Namespace)) // without the right, there is no reason
-	said := "it did not start in time, and nothing says why"
-	if isRunning(pod) {
-		said = "it did not end in time"
-	}
-	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
-	for _, event := range list.Items {
-		if event.InvolvedObject.UID == pod.UID && event.Type == corev1.EventTypeWarning {
-			said = oneLine(event.Message)
-		}
-	}
-	return said
 }
 
 // waitsFor is why a pod does not start, and whether that is certain to last.
@@ -255,10 +293,11 @@ func takesBuilds(node *corev1.Node) bool {
 		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
 }
 
-// ownLabel marks the pods of this check.
+// ownLabel marks the pods of this check, and runLabel those of one run.
 const (
 	ownLabel = "app.kubernetes.io/instance"
 	ownValue = "layerwright-check"
+	runLabel = "layerwright.io/check"
 	// port is open to pods of builds.
 	port = 8443
 )
@@ -273,6 +312,7 @@ func address(ip string) string {
 // probing makes pods from facts. They have no rights, no capability and no token.
 type probing struct {
 	facts *Facts
+	id    string
 	// lasts is when a pod ends that no one removes.
 	lasts time.Duration
 }
@@ -297,30 +337,43 @@ func (p probing) asker(name string, node *corev1.Node, dial ...string) *corev1.P
 			container.Args = append(container.Args, "--dial", address)
 		}
 	}
-	pushes := p.pushes()
-	for i, repository := range slices.Sorted(maps.Keys(pushes)) {
-		name, secret := "push-"+strconv.Itoa(i), pushes[repository] // no name of a secret, which may have dots
-		folder := "/run/" + name
-		container.Args = append(container.Args, "--push", repository+"="+folder)
-		mount(pod, name, folder, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o444))}})
+	for _, push := range p.facts.pushes() {
+		container.Args = append(container.Args, "--push", push.folder()+"="+push.repository)
+		mount(pod, push.name, push.folder(), corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: push.secret, DefaultMode: new(int32(0o444))}})
 	}
 	p.asController(pod)
 	return pod
 }
 
-// pushes are the secrets that are there, by the repository that images are pushed to.
-func (p probing) pushes() map[string]string {
-	pushes := map[string]string{}
-	for _, config := range p.facts.Configs {
+// push is what a pod tries: a repository that images are pushed to, with a secret.
+type push struct {
+	// name is that of the volume: those of secrets may have dots.
+	name, repository, secret string
+	// pools are those whose images it is for.
+	pools []string
+}
+
+func (p push) folder() string { return "/run/" + p.name }
+
+// pushes are those of the MachineOSConfigs whose secret is there.
+func (f *Facts) pushes() (all []push) {
+	for _, config := range f.Configs {
 		repository, _, _ := strings.Cut(string(config.Spec.RenderedImagePushSpec), "@")
 		if slash, colon := strings.LastIndex(repository, "/"), strings.LastIndex(repository, ":"); colon > slash {
 			repository = repository[:colon]
 		}
-		if secret := config.Spec.RenderedImagePushSecret.Name; p.facts.Secrets[secret] {
-			pushes[repository] = secret
+		secret := config.Spec.RenderedImagePushSecret.Name
+		if !f.Secrets[secret] {
+			continue
 		}
+		at := slices.IndexFunc(all, func(p push) bool { return p.repository == repository && p.secret == secret })
+		if at < 0 {
+			at = len(all)
+			all = append(all, push{name: "push-" + strconv.Itoa(at), repository: repository, secret: secret})
+		}
+		all[at].pools = append(all[at].pools, config.Spec.MachineConfigPool.Name)
 	}
-	return pushes
+	return all
 }
 
 // asController gives a pod the proxies, authorities and registries without TLS of the controller,
@@ -357,13 +410,13 @@ func mount(pod *corev1.Pod, name, path string, source corev1.VolumeSource) {
 
 // pod is what all have in common. To NetworkPolicies it is a pod of builds, or of nothing.
 func (p probing) pod(name string, isBuild bool, args ...string) *corev1.Pod {
-	labels := map[string]string{ownLabel: ownValue, "app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "check"}
+	labels := map[string]string{ownLabel: ownValue, runLabel: p.id, "app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "check"}
 	if isBuild {
 		labels["app.kubernetes.io/component"] = "build"
 	}
 	const unprivileged = int64(65532)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.facts.Namespace, Name: "layerwright-check-" + name, Labels: maps.Clone(labels)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.facts.Namespace, Name: "layerwright-check-" + p.id + "-" + name, Labels: maps.Clone(labels)},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: "layerwright-build", AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			ActiveDeadlineSeconds: new(int64(p.lasts / time.Second)), TerminationGracePeriodSeconds: new(int64),

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -25,7 +27,7 @@ func works(pod *corev1.Pod) error {
 	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	if len(pod.Spec.Containers[0].Ports) == 0 {
 		pod.Status.Phase = corev1.PodSucceeded
-		state = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"userNamespace":true,"push":{"r/os":""}}`}}
+		state = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"userNamespace":true,"push":{"/run/push-0":""}}`}}
 	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: state}}
 	return nil
@@ -46,7 +48,7 @@ func newProber(facts *Facts, starts kubelet) (*prober, client.Client, map[string
 			return c.Create(ctx, object, options...)
 		},
 	}).Build()
-	return &prober{maker: c, reader: c, clock: clocktesting.NewFakePassiveClock(noon), pause: time.Millisecond, facts: facts}, c, made
+	return &prober{maker: c, reader: c, clock: clocktesting.NewFakePassiveClock(noon), pause: time.Millisecond, facts: facts, id: "x"}, c, made
 }
 
 // ready is the healthy cluster with what pods are made of.
@@ -80,26 +82,30 @@ func TestProbe(t *testing.T) {
 	facts.Nodes[2].Name, facts.Nodes[2].Spec.Unschedulable = "cordoned", true
 	facts.Nodes[1].Status.RuntimeHandlers = nil
 	p, c, made := newProber(facts, works)
-	leftover := probing{facts: facts}.listener("open", false)
+	leftover, other := probing{facts: facts, id: "old", lasts: time.Minute}.listener("open", false), probing{facts: facts, id: "other", lasts: time.Minute}.listener("open", false)
+	leftover.CreationTimestamp.Time, other.CreationTimestamp.Time = noon.Add(-time.Hour), noon.Add(-time.Second)
 	require.NoError(t, c.Create(t.Context(), leftover))
+	require.NoError(t, c.Create(t.Context(), other))
+	clear(made)
 	require.NoError(t, p.run(t.Context(), time.Minute))
+	require.NoError(t, c.Delete(t.Context(), other), "another run's pods are left to it")
 	requireNoPods(t, c)
 
 	require.Len(t, made, 4, "two that listen, and one on each node that takes builds")
 	assert.Equal(t, "10.0.0.1:8443", facts.Pods.Open.Address)
-	assert.Equal(t, map[string]string{"r/os": ""}, facts.Pods.Nodes[0].Report.Push)
+	assert.Equal(t, map[string]string{"/run/push-0": ""}, facts.Pods.Nodes[0].Report.Push)
 	assert.True(t, facts.Pods.Nodes[0].UserNamespace)
 	assert.False(t, facts.Pods.Nodes[1].UserNamespace, "its node offers none")
 
-	pod := made["layerwright-check-1"]
+	pod := made["layerwright-check-x-1"]
 	assert.Equal(t, "node1", pod.Spec.NodeSelector[corev1.LabelHostname])
 	assert.Equal(t, "build", pod.Labels["app.kubernetes.io/component"], "the NetworkPolicy of builds is about it")
-	assert.Equal(t, "check", made["layerwright-check-open"].Labels["app.kubernetes.io/component"])
-	assert.EqualValues(t, 90, *pod.Spec.ActiveDeadlineSeconds, "should this program be killed")
+	assert.Equal(t, "check", made["layerwright-check-x-open"].Labels["app.kubernetes.io/component"])
+	assert.EqualValues(t, 150, *pod.Spec.ActiveDeadlineSeconds, "should this program be killed")
 	container := pod.Spec.Containers[0]
 	assert.Equal(t, "r/builder@sha256:1", container.Image)
 	assert.Equal(t, []string{
-		"probe", "--dial", "10.0.0.1:8443", "--dial", "10.0.0.1:8443", "--push", "registry.example.com:5000/os/worker=/run/push-0", "--plain-http", "plain:5000",
+		"probe", "--dial", "10.0.0.1:8443", "--dial", "10.0.0.1:8443", "--push", "/run/push-0=registry.example.com:5000/os/worker", "--plain-http", "plain:5000",
 	}, container.Args)
 	assert.Equal(t, []corev1.EnvVar{{Name: "SSL_CERT_FILE", Value: "/ca/ca.crt"}}, container.Env)
 	require.Len(t, pod.Spec.Volumes, 2)
@@ -135,6 +141,7 @@ func TestProbeOfPodsThatDoNotStart(t *testing.T) {
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Message: "unknown\ncommand"}}}}
 			return nil
 		}, 50 * time.Millisecond, "it ended with exit code 2: unknown command", false, ""},
+		"a webhook refuses them":  {func(*corev1.Pod) error { return errors.New("admission webhook denied the request") }, time.Minute, "", false, "denied the request"},
 		"who may not create pods": {func(*corev1.Pod) error { return forbidden }, time.Minute, "", false, "is forbidden"},
 	}
 	for name, test := range tests {
@@ -169,14 +176,91 @@ func TestProbeOfPodsThatDoNotStart(t *testing.T) {
 	})
 	t.Run("the kubelet's warning says why", func(t *testing.T) {
 		t.Parallel()
-		p, c, _ := newProber(ready(), func(*corev1.Pod) error { return nil })
-		pod := probing{facts: p.facts}.listener("open", false)
-		pod.UID = "1"
-		require.NoError(t, c.Create(t.Context(), pod))
-		event := &corev1.Event{Type: corev1.EventTypeWarning, Message: "mount_setattr:\ninvalid argument"}
-		event.Namespace, event.Name, event.InvolvedObject.UID = pod.Namespace, "e", "1"
+		p, c, _ := newProber(ready(), func(pod *corev1.Pod) error {
+			pod.UID = types.UID(pod.Name)
+			return nil
+		})
+		event := &corev1.Event{Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox", Message: "mount_setattr:\ninvalid argument"}
+		event.Namespace, event.Name, event.InvolvedObject.UID = p.facts.Namespace, "e", "layerwright-check-x-2"
 		require.NoError(t, c.Create(t.Context(), event))
-		assert.Equal(t, "mount_setattr: invalid argument", p.warning(t.Context(), pod))
+		events := 0
+		p.reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // the fake one is
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, is := list.(*corev1.EventList); is {
+					events++
+					requireNoPods(t, c)
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		require.NoError(t, p.run(t.Context(), 20*time.Millisecond))
+		assert.Equal(t, 1, events, "asked for once, when pods are removed")
+		assert.Equal(t, "mount_setattr: invalid argument", p.facts.Pods.Nodes[1].Stuck)
+		assert.Equal(t, "FailedCreatePodSandBox", p.facts.Pods.Nodes[1].Warning)
+		assert.Contains(t, p.facts.Pods.Nodes[0].Stuck, "nothing says why")
+	})
+	t.Run("listeners that take all their time leave the others theirs", func(t *testing.T) {
+		t.Parallel()
+		p, c, _ := newProber(ready(), func(pod *corev1.Pod) error {
+			if len(pod.Spec.Containers[0].Ports) > 0 {
+				return nil
+			}
+			return works(pod)
+		})
+		p.maker = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // the fake one is
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				if ctx.Err() != nil {
+					return ctx.Err() // as a real one
+				}
+				return c.Create(ctx, object, options...)
+			},
+		})
+		require.NoError(t, p.run(t.Context(), 200*time.Millisecond))
+		requireNoPods(t, c)
+		assert.NotEmpty(t, p.facts.Pods.Open.Stuck)
+		require.Len(t, p.facts.Pods.Nodes, 2)
+		assert.NotNil(t, p.facts.Pods.Nodes[1].Report)
+	})
+	t.Run("a webhook refuses pods on one node", func(t *testing.T) {
+		t.Parallel()
+		p, c, _ := newProber(ready(), func(pod *corev1.Pod) error {
+			if pod.Name == "layerwright-check-x-1" {
+				return errors.New("admission webhook denied the request")
+			}
+			return works(pod)
+		})
+		require.NoError(t, p.run(t.Context(), time.Minute))
+		requireNoPods(t, c)
+		require.Len(t, p.facts.Pods.Nodes, 2)
+		assert.Equal(t, "creating it: admission webhook denied the request", p.facts.Pods.Nodes[0].Stuck)
+		assert.NotNil(t, p.facts.Pods.Nodes[1].Report)
+	})
+	t.Run("pods that can't be removed are in the facts", func(t *testing.T) {
+		t.Parallel()
+		p, c, made := newProber(ready(), works)
+		p.maker = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // the fake one is
+			DeleteAllOf: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteAllOfOption) error {
+				if len(made) > 0 {
+					return forbidden
+				}
+				return c.DeleteAllOf(ctx, object, options...)
+			},
+		})
+		require.NoError(t, p.run(t.Context(), time.Minute))
+		assert.Contains(t, p.facts.Pods.Left, "is forbidden")
+		assert.NotNil(t, p.facts.Pods.Nodes[0].Report)
+	})
+	t.Run("of many nodes some are tried", func(t *testing.T) {
+		t.Parallel()
+		facts := ready()
+		for range 30 {
+			facts.Nodes = append(facts.Nodes, facts.Nodes[0])
+		}
+		p, _, made := newProber(facts, works)
+		require.NoError(t, p.run(t.Context(), time.Minute))
+		assert.Len(t, made, 22)
+		assert.Len(t, facts.Pods.Nodes, 20)
+		assert.Equal(t, 12, facts.Pods.Untried)
 	})
 	t.Run("an interruption removes them too", func(t *testing.T) {
 		t.Parallel()

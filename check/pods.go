@@ -15,7 +15,7 @@ func pods(f *Facts) []Finding {
 	}
 	var all []Finding
 	for _, pod := range append([]Pod{f.Pods.Open, f.Pods.Closed}, f.Pods.Nodes...) {
-		if pod.Stuck == "" || pod.UserNamespace && !pod.IsPull {
+		if pod.Stuck == "" || pod.lacksUserNamespace() != "" {
 			continue // user-namespaces has the latter
 		}
 		finding := Finding{
@@ -29,11 +29,37 @@ func pods(f *Facts) []Finding {
 	}
 	switch {
 	case len(all) > 0:
-		return all
 	case len(f.Pods.Nodes) == 0:
-		return []Finding{{State: Mend, What: "no node is Ready and takes pods", Why: "builds run on one", Run: "kubectl get nodes"}}
+		all = []Finding{{State: Mend, What: "no node is Ready and takes pods", Why: "builds run on one", Run: "kubectl get nodes"}}
+	default:
+		all = ok("pods of builds run on %d nodes", len(f.Pods.Nodes))
 	}
-	return ok("pods of builds run on %d nodes", len(f.Pods.Nodes))
+	if f.Pods.Untried > 0 {
+		all = append(all, Finding{
+			State: Unknown, What: fmt.Sprintf("%d more nodes take builds, and were not tried: at most %d are", f.Pods.Untried, mostNodes), Why: "builds may run there too", Run: "kubectl get nodes",
+		})
+	}
+	if f.Pods.Left != "" {
+		all = append(all, Finding{
+			State: Mend, What: "pods of this check remain: " + f.Pods.Left, Why: "they see push secrets until they end by themselves",
+			Run: "kubectl -n " + f.Namespace + " delete pods -l " + ownLabel + "=" + ownValue,
+		})
+	}
+	return all
+}
+
+// lacksUserNamespace is why a pod that was to have a user namespace has none; empty where it has
+// one, or is stuck for something else.
+func (p Pod) lacksUserNamespace() string {
+	switch {
+	case !p.UserNamespace:
+		return ""
+	case p.Report != nil && !p.Report.UserNamespace:
+		return "root of the pod is root of the node"
+	case p.Warning == "FailedCreatePodSandBox", p.Warning == "FailedCreatePodContainer":
+		return p.Stuck
+	}
+	return ""
 }
 
 func on(node string) string {
@@ -51,16 +77,23 @@ func registries(f *Facts) []Finding {
 		if pod.Report == nil {
 			continue
 		}
-		for _, repository := range slices.Sorted(maps.Keys(pod.Report.Push)) {
-			tried[repository] = true
-			trouble := pod.Report.Push[repository]
+		for _, push := range f.pushes() {
+			trouble, isTried := pod.Report.Push[push.folder()]
+			if !isTried {
+				continue
+			}
+			tried[push.repository] = true
 			if trouble == "" {
 				continue
 			}
-			all = append(all, Finding{
-				State: Mend, What: fmt.Sprintf("a pod on node %q can't push to %s: %s", pod.Node, repository, trouble), Why: "builds push from such pods",
+			finding := Finding{
+				State: Mend, What: fmt.Sprintf("a pod on node %q can't push to %s: %s (secret %q)", pod.Node, push.repository, trouble, push.secret), Why: "builds push from such pods",
 				Run: mendRegistry(f, trouble),
-			})
+			}
+			if strings.Contains(trouble, "x509") && slices.ContainsFunc(push.pools, func(pool string) bool { return f.Anchors[pool] }) {
+				finding.State, finding.Why = Unknown, "builds trust the authorities in the pool's MachineConfigs too, and these pods don't"
+			}
+			all = append(all, finding)
 		}
 	}
 	switch {
@@ -117,11 +150,8 @@ func brokenUserNamespaces(f *Facts) (all []Finding) {
 		return nil
 	}
 	for _, pod := range f.Pods.Nodes {
-		trouble := pod.Stuck
-		if pod.Report != nil && !pod.Report.UserNamespace {
-			trouble = "root of the pod is root of the node"
-		}
-		if !pod.UserNamespace || pod.IsPull || trouble == "" {
+		trouble := pod.lacksUserNamespace()
+		if trouble == "" {
 			continue
 		}
 		all = append(all, Finding{

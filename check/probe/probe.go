@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -21,7 +23,7 @@ import (
 type Report struct {
 	// UserNamespace says that root of the pod is not root of the node.
 	UserNamespace bool `json:"userNamespace"`
-	// Push has why an image can't be pushed, by the repository; empty where it can.
+	// Push has why an image can't be pushed, by the folder with the secret; empty where it can.
 	Push map[string]string `json:"push,omitempty"`
 	// Reached are the addresses that were dialed, and whether someone answered.
 	Reached map[string]bool `json:"reached,omitempty"`
@@ -29,7 +31,7 @@ type Report struct {
 
 // Options say what to find out.
 type Options struct {
-	// Push are folders with push secrets, by the repository.
+	// Push are repositories, by the folder with the push secret.
 	Push map[string]string
 	// Dial are addresses with a port.
 	Dial []string
@@ -48,8 +50,9 @@ const (
 	// patience is how long a try takes at most, and registryPatience a registry.
 	patience         = 3 * time.Second
 	registryPatience = 30 * time.Second
-	// maxMessage keeps a report within the 4096 bytes of a termination message.
-	maxMessage = 600
+	// maxReport is what a termination message holds, and leastRoom the fewest bytes of a trouble.
+	maxReport = 4096
+	leastRoom = 8
 )
 
 // Run finds out, and writes the report.
@@ -59,21 +62,47 @@ func Run(ctx context.Context, o Options) error {
 	if report.UserNamespace, err = hasUserNamespace(o.Users); err != nil {
 		return err
 	}
-	for repository, folder := range o.Push {
-		report.Push[repository] = ""
-		if err := canPush(ctx, repository, folder, o.PlainHTTP); err != nil {
-			message := strings.Join(strings.Fields(err.Error()), " ")
-			report.Push[repository] = message[:min(len(message), maxMessage)]
-		}
+	var pushes sync.WaitGroup
+	var lock sync.Mutex
+	for folder, repository := range o.Push {
+		pushes.Go(func() {
+			trouble := ""
+			if err := canPush(ctx, repository, folder, o.PlainHTTP); err != nil {
+				trouble = strings.Join(strings.Fields(err.Error()), " ")
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			report.Push[folder] = trouble
+		})
 	}
 	for _, address := range o.Dial {
 		report.Reached[address] = reaches(ctx, address, o.Pause)
 	}
-	content, err := json.Marshal(report)
+	pushes.Wait()
+	content, err := encode(report)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(o.Report, content, 0o600)
+}
+
+// encode cuts what can't be pushed until the report fits in a termination message: all to the same
+// length, as JSON makes some longer.
+func encode(report Report) ([]byte, error) {
+	for room := maxReport / max(1, len(report.Push)); ; room -= max(1, room/8) {
+		for folder, trouble := range report.Push {
+			report.Push[folder] = strings.ToValidUTF8(trouble[:min(len(trouble), room)], "")
+		}
+		var out bytes.Buffer
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(report); err != nil || out.Len() <= maxReport {
+			return out.Bytes(), err
+		}
+		if room <= leastRoom {
+			return nil, fmt.Errorf("there are too many repositories for a report: %d", len(report.Push))
+		}
+	}
 }
 
 // hasUserNamespace reads /proc/self/uid_map: in the node's own namespace, users are who they are.

@@ -138,7 +138,7 @@ whether the pod has a user namespace of its own, and leaves a report in JSON. No
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringToStringVar(&options.Push, "push", nil, "repository, and the folder with its push secret: REPOSITORY=FOLDER")
+	flags.StringToStringVar(&options.Push, "push", nil, "folder with a push secret, and its repository: FOLDER=REPOSITORY")
 	flags.StringSliceVar(&options.Dial, "dial", nil, "address with a port")
 	flags.StringSliceVar(&options.PlainHTTP, "plain-http", nil, "registry without TLS")
 	flags.StringVar(&listen, "listen", "", "in place of all that, take connections at this address")
