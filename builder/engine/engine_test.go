@@ -106,8 +106,8 @@ func TestFilesInMemoryHaveNoName(t *testing.T) {
 	assert.Equal(t, "/memfd:x (deleted)", link)
 	path := u.path()
 	u.close()
-	_, err = os.ReadFile(path)
-	require.Error(t, err)
+	link, _ = os.Readlink(path) // another test may have a file of that number by now
+	assert.NotContains(t, link, "memfd:x")
 }
 
 func TestExitLinesOfBuildahAreRemoved(t *testing.T) {
