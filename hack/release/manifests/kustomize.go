@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -43,6 +44,10 @@ func readKustomization(folder string) (k kustomization, err error) {
 // clusterScoped are kinds that have no namespace, which kustomize does not know.
 var clusterScoped = []string{"SecurityContextConstraints", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
+// kustomizing is held by the only run: kustomize reads its schemas into a variable of the process
+// when it first needs them, and others read it meanwhile.
+var kustomizing sync.Mutex
+
 // build gives the objects of a kustomization that lies in deploy/, in the order in which they can
 // be applied.
 func build(k kustomization) ([]*unstructured.Unstructured, error) {
@@ -69,6 +74,8 @@ func build(k kustomization) ([]*unstructured.Unstructured, error) {
 	}
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionLegacy
+	kustomizing.Lock()
+	defer kustomizing.Unlock()
 	built, err := krusty.MakeKustomizer(options).Run(files, ".")
 	if err != nil {
 		return nil, err
