@@ -130,9 +130,9 @@ func testStalledPool(t *testing.T, s *scene) {
 	require.ErrorAs(t, err, &stuck)
 	require.ErrorIs(t, err, errStalled)
 	said := strings.Join(stuck.Says, "\n")
-	require.Contains(t, said, "  worker: Degraded\n")
-	require.Contains(t, said, "    because: path not absolute\n    acts next: you\n")
-	require.Contains(t, said, "  MachineOSConfig worker: Waiting\n    because: no controller has looked at it yet")
+	require.Contains(t, said, "  worker  Degraded    0/0\n")
+	require.Contains(t, said, "  MachineConfigPool worker: Degraded\n    path not absolute\n    $ kubectl describe mcp worker")
+	require.Contains(t, said, "  mosc/worker  Waiting     no controller has looked at it yet\n")
 	require.Contains(t, err.Error(), "waiting for the configuration of MachineConfigPool worker: it is stalled")
 	require.Contains(t, err.Error(), `eval "$(bin/cluster env)"; kubectl describe machineosconfig worker; bin/cluster logs layerwright-controller`)
 }
