@@ -140,7 +140,21 @@ func (b *Buildah) Run(args ...string) string {
 	return out
 }
 
-func (b *Buildah) run(ctx context.Context, args ...string) (string, error) {
+// sealing is what Buildah says where the kernel has a page of its program in use. It copies itself
+// before it does anything, and gives up at once.
+const sealing = "Close_Fd sealing memfd copy: Device or resource busy"
+
+func (b *Buildah) run(ctx context.Context, args ...string) (out string, err error) {
+	const most = 5
+	for range most {
+		if out, err = b.runOnce(ctx, args...); err == nil || !strings.Contains(err.Error(), sealing) {
+			break
+		}
+	}
+	return out, err
+}
+
+func (b *Buildah) runOnce(ctx context.Context, args ...string) (string, error) {
 	argv := append([]string{"--root", b.path("root"), "--runroot", b.path("run"), "--storage-driver", "overlay"}, args...)
 	cmd := exec.CommandContext(ctx, b.program, argv...)
 	cmd.Dir, cmd.Env = b.dir, b.env
