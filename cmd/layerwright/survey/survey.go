@@ -125,11 +125,11 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 	s := &Survey{Objects: view.Objects{Namespace: namespace}}
 	var lock sync.Mutex
 	var denied, absent []string
-	group, ctx := errgroup.WithContext(ctx)
+	group, listing := errgroup.WithContext(ctx)
 	for i := range kinds {
 		group.Go(func() error {
 			k := &kinds[i]
-			err := k.read(ctx, from, func(page client.ObjectList) error {
+			err := k.read(listing, from, func(page client.ObjectList) error {
 				lock.Lock()
 				defer lock.Unlock()
 				return meta.EachListItem(page, func(object runtime.Object) error {
