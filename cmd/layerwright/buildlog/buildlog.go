@@ -74,7 +74,8 @@ func (f *Follower) Run(ctx context.Context, build string) (int, error) {
 			failures = 0
 		}
 		if following.Err() != nil || failures > maxFailures {
-			return len(f.written), cmp.Or(group.Wait(), err)
+			err = cmp.Or(group.Wait(), err)
+			return len(f.written), err
 		}
 		select {
 		case <-following.Done():
