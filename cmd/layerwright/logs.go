@@ -40,13 +40,11 @@ It needs the right to list pods and to read their logs in the namespace of Layer
 			}
 			return nil
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return (&statusOptions{cluster: cluster}).completePools(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
-		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the build ends")
 	cluster = newClusterFlags(cmd)
+	cmd.ValidArgsFunction = cluster.completePools
 	return cmd
 }
 

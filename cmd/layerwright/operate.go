@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 )
 
@@ -57,4 +58,15 @@ func (f clusterFlags) client() (client.Client, error) {
 		return nil, err
 	}
 	return client.New(config, client.Options{Scheme: scheme, Mapper: survey.Mapper()})
+}
+
+// completePools are the names of pools, for shells.
+func (f clusterFlags) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	from, err := f.client()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var pools mcfgv1.MachineConfigPoolList
+	_ = from.List(cmd.Context(), &pools) // a shell shows no errors
+	return poolNames(pools.Items), cobra.ShellCompDirectiveNoFileComp
 }

@@ -71,9 +71,6 @@ machineconfigpools, and for images to list machineosimages. "layerwright status 
 			}
 			return nil
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return (&statusOptions{cluster: cluster}).completePools(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
-		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -86,6 +83,7 @@ machineconfigpools, and for images to list machineosimages. "layerwright status 
 	cmd.MarkFlagsMutuallyExclusive("pause", "resume")
 	cmd.MarkFlagsMutuallyExclusive("undo", "to")
 	cluster = newClusterFlags(cmd)
+	cmd.ValidArgsFunction = cluster.completePools
 	return cmd
 }
 

@@ -95,9 +95,6 @@ the cluster could not be read, or that the wait was interrupted; 2 that the comm
 			s.look()
 			return s.run(cmd.Context())
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return o.completePools(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
-		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -108,6 +105,7 @@ the cluster could not be read, or that the wait was interrupted; 2 that the comm
 	flags.StringVar(&o.fromDir, "from-dir", "", "file or folder with a recorded cluster, instead of a cluster")
 	flags.Lookup("from-dir").Hidden = true
 	o.cluster = newClusterFlags(cmd)
+	cmd.ValidArgsFunction = o.cluster.completePools
 	return cmd
 }
 
@@ -121,19 +119,6 @@ func (o *statusOptions) source() (func(context.Context) (*survey.Survey, error),
 		return nil, err
 	}
 	return func(ctx context.Context) (*survey.Survey, error) { return survey.Read(ctx, from, *o.cluster.Namespace) }, nil
-}
-
-// completePools are the names of pools, for shells.
-func (o *statusOptions) completePools(ctx context.Context, args []string) []string {
-	source, err := o.source()
-	if err != nil || len(args) > 0 {
-		return nil
-	}
-	read, err := source(ctx)
-	if err != nil {
-		return nil
-	}
-	return poolNames(read.Objects.Pools)
 }
 
 func poolNames(pools []mcfgv1.MachineConfigPool) []string {
