@@ -22,7 +22,8 @@ func (*toMendError) exitCode() int   { return exitHeld }
 
 func newCheckCommand() *cobra.Command {
 	withPods, timeout := false, 2*time.Minute
-	kubeconfig, namespace, output := "", "layerwright", command.Choice{Value: "text", Allowed: []string{"text", "json"}}
+	output := command.Choice{Value: "text", Allowed: []string{"text", "json"}}
+	var cluster clusterFlags
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what a cluster lacks for Layerwright, before and after it is installed",
@@ -41,11 +42,11 @@ What your rights don't show is "unknown", and doesn't fail.`,
   layerwright check -o json | jq -r '.[] | select(.state == "mend").run'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := restConfig(kubeconfig)
+			config, err := cluster.config()
 			if err != nil {
 				return &failedError{err}
 			}
-			facts, err := check.Gather(cmd.Context(), config, namespace, clock.RealClock{})
+			facts, err := check.Gather(cmd.Context(), config, *cluster.Namespace, clock.RealClock{})
 			if err != nil {
 				return &failedError{err}
 			}
@@ -58,11 +59,10 @@ What your rights don't show is "unknown", and doesn't fail.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig of the cluster (default: $KUBECONFIG, then ~/.kube/config)")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "namespace of Layerwright; on OpenShift openshift-machine-config-operator")
 	cmd.Flags().BoolVar(&withPods, "pods", withPods, "start pods for some seconds, which try what builds need")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long the two pods may take to listen, and then the others to ask; pods that take longer are given up")
 	cmd.Flags().VarP(&output, "output", "o", "how to print: text for people, json for programs")
+	cluster = newClusterFlags(cmd)
 	return cmd
 }
 

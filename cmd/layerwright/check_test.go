@@ -48,7 +48,7 @@ func TestCheckExitCodes(t *testing.T) {
 		stderr string
 	}{
 		"something to mend": {[]string{"check", "--kubeconfig", kubeconfig, "--namespace", namespace}, exitHeld, "enforces the Pod Security level restricted", "to mend"},
-		"no cluster":        {[]string{"check", "--kubeconfig", "/nonexistent"}, exitFailure, "", "layerwright: --kubeconfig: "},
+		"no cluster":        {[]string{"check", "--kubeconfig", "/nonexistent"}, exitFailure, "", "layerwright: kubeconfig: "},
 		"another format":    {[]string{"check", "-o", "xml"}, exitUsage, "", "must be text or json"},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -200,6 +200,11 @@ func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Op
 	if err != nil {
 		return nil, err
 	}
+	return o.options(offline.NewCluster(set), stderr)
+}
+
+// options say what to describe of a cluster.
+func (o *renderOptions) options(cluster *offline.Cluster, stderr io.Writer) (*offline.Options, error) {
 	transport, err := trusting(o.registryCA)
 	if err != nil {
 		return nil, err
@@ -217,7 +222,7 @@ func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Op
 		return nil, err
 	}
 	return &offline.Options{
-		Cluster:       offline.NewCluster(set),
+		Cluster:       cluster,
 		Pool:          o.pool,
 		Containerfile: source,
 		Base:          o.base,

@@ -84,7 +84,7 @@ the cluster of your kubeconfig; "build", "render", "streams" and "trial" need no
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newCheckCommand(), newLogsCommand(), newRenderCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

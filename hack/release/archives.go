@@ -27,11 +27,18 @@ import (
 // clientPlatforms are those of the program of administrators' machines.
 var clientPlatforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64", "windows-arm64"}
 
-// file is one of an archive.
+// clientProgram is its name in archives, by which kubectl finds a plug-in, and clientLinks are its
+// other names: docs call it by the first, and kubectl and oc find the second as "machineconfig".
+const clientProgram = "kubectl-layerwright"
+
+var clientLinks = []file{{name: "layerwright", link: clientProgram}, {name: "kubectl-machineconfig", link: clientProgram}}
+
+// file is one of an archive. One with a link is a link, to another file of the folder.
 type file struct {
 	name    string
 	mode    os.FileMode
 	content []byte
+	link    string
 }
 
 // Modes of files in archives.
@@ -58,17 +65,21 @@ func (r *release) writeArchives(ctx context.Context) error {
 			return err
 		}
 		goos, goarch, _ := strings.Cut(platform, "-")
-		one := krewPlatform{Bin: "layerwright"}
+		one := krewPlatform{Bin: clientProgram}
 		one.Selector.MatchLabels = map[string]string{"os": goos, "arch": goarch}
 		base, pack := "layerwright-"+r.Version+"-"+platform, tarball
 		if goos == "windows" {
-			one.Bin, base, pack = "layerwright.exe", base+".zip", zipped
+			one.Bin, base, pack = clientProgram+".exe", base+".zip", zipped
 		} else {
 			base += ".tar.gz"
 		}
-		files := append([]file{{one.Bin, program, content}}, completions...)
+		files := []file{{name: one.Bin, mode: program, content: content}}
+		if goos != "windows" { // it has no links that whoever unpacks may make
+			files = append(files, clientLinks...)
+		}
+		files = append(files, completions...)
 		for _, name := range slices.Sorted(maps.Keys(licenses)) {
-			files = append(files, file{path.Base(name), text, licenses[name]})
+			files = append(files, file{name: path.Base(name), mode: text, content: licenses[name]})
 		}
 		archive, err := pack(files, r.Created)
 		if err != nil {
@@ -96,15 +107,15 @@ func (r *release) writeArchives(ctx context.Context) error {
 }
 
 // completions are what shells need to complete commands and flags, as the program for this machine
-// writes them.
+// writes them, and what kubectl starts to complete those of a plug-in.
 func (r *release) completions(ctx context.Context) ([]file, error) {
-	var files []file
+	files := []file{{name: "completions/kubectl_complete-layerwright", mode: program, content: []byte("#!/bin/sh\nexec " + clientProgram + " __complete \"$@\"\n")}}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script, err := output(ctx, filepath.Join(r.programs, host, "client", "layerwright"), "completion", shell)
 		if err != nil {
 			return nil, fmt.Errorf("asking for the completion of %s: %w", shell, err)
 		}
-		files = append(files, file{"completions/layerwright." + shell, text, []byte(script + "\n")})
+		files = append(files, file{name: "completions/layerwright." + shell, mode: text, content: []byte(script + "\n")})
 	}
 	return files, nil
 }
@@ -119,6 +130,9 @@ func tarball(files []file, at time.Time) ([]byte, error) {
 	archive := tar.NewWriter(compressed)
 	for _, f := range files {
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: at}
+		if f.link != "" {
+			header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, f.link, program
+		}
 		if err := archive.WriteHeader(header); err != nil {
 			return nil, err
 		}
@@ -171,8 +185,8 @@ func (r *release) writeKrew(platforms []krewPlatform) error {
 		"spec": map[string]any{
 			"version":          r.Version,
 			"homepage":         images.Source,
-			"shortDescription": "Make layered operating-system images of nodes",
-			"description":      "Says which operating-system image MachineConfigs, a stream and a Containerfile mean, makes it\nwithout a cluster, and says what a cluster lacks for Layerwright.\n",
+			"shortDescription": "Build and roll out layered operating-system images of nodes",
+			"description":      "Shows how pools, builds and rollouts of Layerwright are and what they wait for, and steers them.\nSays which operating-system image MachineConfigs, a stream and a Containerfile mean, and makes it\nwithout a cluster.\n",
 			"platforms":        platforms,
 		},
 	})

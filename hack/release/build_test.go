@@ -111,13 +111,13 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("archives have program, completions and licenses", func(t *testing.T) {
 		t.Parallel()
-		unix := []string{"layerwright", "completions/layerwright.bash", "completions/layerwright.zsh", "completions/layerwright.fish", "LICENSE", "THIRD-PARTY-LICENSES"}
+		unix := []string{"kubectl-layerwright", "layerwright", "kubectl-machineconfig", "completions/kubectl_complete-layerwright", "completions/layerwright.bash", "completions/layerwright.zsh", "completions/layerwright.fish", "LICENSE", "THIRD-PARTY-LICENSES"}
 		assert.Equal(t, unix, tarNames(t, filepath.Join(r.dist, "layerwright-v0.1.0-darwin-arm64.tar.gz")))
 		archive, err := zip.OpenReader(filepath.Join(r.dist, "layerwright-v0.1.0-windows-arm64.zip"))
 		require.NoError(t, err)
 		defer func() { _ = archive.Close() }()
-		require.Len(t, archive.File, len(unix))
-		assert.Equal(t, "layerwright.exe", archive.File[0].Name)
+		require.Len(t, archive.File, len(unix)-len(clientLinks))
+		assert.Equal(t, "kubectl-layerwright.exe", archive.File[0].Name)
 	})
 	t.Run("krew gets the checksums of the archives", func(t *testing.T) {
 		t.Parallel()

@@ -97,9 +97,9 @@ func (c *Cluster) PoolName() string {
 	}
 }
 
-// pool is the pool of a name. One that is in no file is what such pools usually are: by the role of
+// Pool is the pool of a name. One that is in no file is what such pools usually are: by the role of
 // its name and, for a custom pool, that of workers.
-func (c *Cluster) pool(name string) *mcfgv1.MachineConfigPool {
+func (c *Cluster) Pool(name string) *mcfgv1.MachineConfigPool {
 	for _, pool := range c.Pools {
 		if pool.Name == name {
 			return pool
@@ -119,8 +119,8 @@ func (c *Cluster) pool(name string) *mcfgv1.MachineConfigPool {
 	}
 }
 
-// osConfig is the MachineOSConfig of a pool; nil if there is none.
-func (c *Cluster) osConfig(pool string) *mcfgv1.MachineOSConfig {
+// OSConfig is the MachineOSConfig of a pool; nil if there is none.
+func (c *Cluster) OSConfig(pool string) *mcfgv1.MachineOSConfig {
 	for _, config := range c.OSConfigs {
 		if config.Spec.MachineConfigPool.Name == pool {
 			return config
@@ -129,16 +129,27 @@ func (c *Cluster) osConfig(pool string) *mcfgv1.MachineOSConfig {
 	return nil
 }
 
+// Selected are the MachineConfigs that a pool joins, sorted by name.
+func (c *Cluster) Selected(pool string) ([]*mcfgv1.MachineConfig, error) {
+	_, selected, err := c.choose(pool)
+	return selected, err
+}
+
+// choose finds the stream of a pool, and the MachineConfigs that it joins.
+func (c *Cluster) choose(name string) (streams.Choice, []*mcfgv1.MachineConfig, error) {
+	pool, worker := c.Pool(name), c.Pool(mcfgv1.PoolWorker)
+	choice, err := streams.ForPool(streams.Subject{Pool: pool, Worker: worker, Rendered: c.rendered(pool)}, c.Streams)
+	if err != nil {
+		return choice, nil, fmt.Errorf("choosing the stream of pool %q: %w", name, err)
+	}
+	selected, err := machineconfigs.Select(pool, choice.Name, c.MachineConfigs)
+	return choice, selected, err
+}
+
 // render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig
 // of the pool mean that one.
 func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error) {
-	pool := c.pool(name)
-	worker := c.pool(mcfgv1.PoolWorker)
-	choice, err := streams.ForPool(streams.Subject{Pool: pool, Worker: worker, Rendered: c.rendered(pool)}, c.Streams)
-	if err != nil {
-		return nil, fmt.Errorf("choosing the stream of pool %q: %w", name, err)
-	}
-	selected, err := machineconfigs.Select(pool, choice.Name, c.MachineConfigs)
+	choice, selected, err := c.choose(name)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (o *Options) Wanted() (*Wanted, error) {
 	if w.Rendered, err = o.Cluster.render(w.Pool, o.Version); err != nil {
 		return nil, err
 	}
-	w.OSConfig = o.Cluster.osConfig(w.Pool)
+	w.OSConfig = o.Cluster.OSConfig(w.Pool)
 	if w.Sources, err = o.Cluster.sources(w.OSConfig, o.Containerfile); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 	}
 	r.Pool = now.Pool
 	then, err := trial.Render(trial.Objects{
-		Pool: r.Cluster.pool(r.Pool), Worker: r.Cluster.pool(mcfgv1.PoolWorker), Streams: r.Cluster.Streams, Configs: r.Cluster.MachineConfigs, Version: r.Version,
+		Pool: r.Cluster.Pool(r.Pool), Worker: r.Cluster.Pool(mcfgv1.PoolWorker), Streams: r.Cluster.Streams, Configs: r.Cluster.MachineConfigs, Version: r.Version,
 	}, stream)
 	if err != nil {
 		return nil, fmt.Errorf("trying stream %q for pool %q: %w", stream, r.Pool, err)
@@ -90,7 +90,7 @@ func (*renderer) inputs(ctx context.Context, config *machineconfigs.Config, sour
 
 // streamOf is the stream that a pool follows now, as far as the objects say.
 func (r *renderer) streamOf(pool string) string {
-	p := r.Cluster.pool(pool)
+	p := r.Cluster.Pool(pool)
 	name := cmp.Or(p.Status.OSImageStream.Name, p.Spec.OSImageStream.Name)
 	if name == "" && r.Cluster.Streams != nil {
 		name = r.Cluster.Streams.Status.DefaultStream

@@ -84,12 +84,15 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, known.AddToScheme(scheme)
 }
 
-// Mapper knows where the API server has them, so that it need not be asked.
+// Mapper knows where the API server has them, and what commands read beside them, so that it need
+// not be asked.
 func Mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for i := range kinds {
 		mapper.Add(kinds[i].gvk, meta.RESTScopeRoot)
 	}
+	mapper.Add(mcfgv1.GroupVersion.WithKind("MachineConfig"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return mapper
 }

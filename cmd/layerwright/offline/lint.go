@@ -1,0 +1,133 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/machineconfigs"
+)
+
+// Problem is something that files have wrong, or could have better.
+type Problem struct {
+	// In is the file or the object that has it.
+	In string `json:"in"`
+	// Line is that of a Containerfile, from 1; 0 where there is none to name.
+	Line int `json:"line,omitempty"`
+	// Severity is Error, Warning or Advice, as of Containerfiles.
+	Severity lint.Severity `json:"severity"`
+	// Reason is the rule's name, or that of the condition which a cluster would have.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Fix says what to do; empty where the message does.
+	Fix string `json:"fix,omitempty"`
+}
+
+// String is the problem as compilers print one.
+func (p Problem) String() string {
+	in := p.In
+	if p.Line > 0 {
+		in = fmt.Sprintf("%s:%d", in, p.Line)
+	}
+	text := fmt.Sprintf("%s: %s: %s (%s)", in, p.Severity, p.Message, p.Reason)
+	if p.Fix != "" {
+		text += ". " + p.Fix
+	}
+	return text
+}
+
+// Lint is what can be said of a Containerfile without a cluster and without a registry.
+func Lint(source containerfiles.Source) (problems []Problem) {
+	_, findings := lint.Check(source.Name, []byte(source.Text), lint.Options{Architecture: source.Arch, Context: source.Context})
+	for _, f := range findings {
+		problems = append(problems, Problem{In: source.Name, Line: f.Line, Severity: f.Severity, Reason: f.Reason, Message: f.Message, Fix: f.Fix})
+	}
+	return problems
+}
+
+// Lint is what can be said of objects without a cluster and without a registry: each MachineConfig,
+// those of each role together, and the Containerfiles of MachineOSConfigs.
+func (c *Cluster) Lint() (problems []Problem) {
+	problems = c.lintConfigs()
+	for _, config := range c.OSConfigs {
+		in := fmt.Sprintf("MachineOSConfig %q", config.Name)
+		sources, err := c.sources(config, nil)
+		if err != nil {
+			problems = append(problems, Problem{In: in, Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidContainerfile, Message: err.Error()})
+		}
+		for _, source := range sources {
+			source.Name = in + ", " + source.Name
+			problems = append(problems, Lint(source)...)
+		}
+	}
+	return problems
+}
+
+func (c *Cluster) lintConfigs() (problems []Problem) {
+	var pools []string
+	seen := map[string]bool{}
+	add := func(err error) {
+		for _, one := range unjoined(err) {
+			if p := problemOf(one); !seen[p.String()] { // of several pools
+				seen[p.String()] = true
+				problems = append(problems, p)
+			}
+		}
+	}
+	for _, config := range c.MachineConfigs {
+		parsed, err := machineconfigs.Parse(config)
+		if err != nil {
+			add(err)
+			continue
+		}
+		for _, warning := range parsed.Warnings {
+			problems = append(problems, Problem{In: fmt.Sprintf("MachineConfig %q", config.Name), Severity: lint.SeverityWarning, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: warning})
+		}
+		if role := config.Labels[mcfgv1.LabelRole]; role != "" {
+			pools = append(pools, role)
+		}
+	}
+	for _, pool := range c.Pools {
+		pools = append(pools, pool.Name)
+	}
+	slices.Sort(pools)
+	for _, pool := range slices.Compact(pools) {
+		_, selected, err := c.choose(pool)
+		if err == nil && len(selected) > 0 {
+			_, err = c.render(pool, "")
+		}
+		add(err)
+	}
+	return problems
+}
+
+// unjoined are the errors that one is joined from.
+func unjoined(err error) []error {
+	var joined interface{ Unwrap() []error }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &joined):
+		return joined.Unwrap()
+	default:
+		return []error{err}
+	}
+}
+
+func problemOf(err error) Problem {
+	p := Problem{In: "MachineConfigs", Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: err.Error()}
+	var of *machineconfigs.Error
+	if errors.As(err, &of) {
+		p.Reason = of.Reason
+		if of.MachineConfig != "" {
+			p.In = fmt.Sprintf("MachineConfig %q", of.MachineConfig)
+			bare := *of
+			bare.MachineConfig = ""
+			p.Message = bare.Error()
+		}
+	}
+	return p
+}
