@@ -213,22 +213,30 @@ release-twice: ## Make a release in two clones, in the second with all programs 
 	    [ "$$clone" = "$$one" ] || export GOCACHE=$$folder/cache; $(MAKE) -C "$$clone" release SIGN_KEY=; done; \
 	  diff "$$one/dist/SHA256SUMS" "$$two/dist/SHA256SUMS" && cat "$$one/dist/SHA256SUMS"
 
-unwanted = case ",$(or $(PLATFORMS),$(1))," in *,$(1),*) false ;; esac
+comma := ,
+wanted = $(if $(PLATFORMS),$(filter $(subst $(comma), ,$(PLATFORMS)),$(1)),$(1))
+RELEASE_COMPILERS := linux-amd64=x86_64-linux-gnu-gcc linux-arm64=aarch64-linux-gnu-gcc
 
-# Those of images for both platforms, and the program of administrators for all of theirs. The C compilers have Debian's names, so that each
-# compiles for one platform, whichever this machine is.
+# Two platforms at a time: one links, which takes one core, while the other compiles. The linux clients come after what they share nearly all
+# packages with.
 .PHONY: release-programs
 release-programs:
-	@for platform in amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc; do \
-	  export GOOS=linux GOARCH=$${platform%%=*}; $(call unwanted,linux-$$GOARCH) && continue; dir=$(RELEASE_PROGRAMS)/linux-$$GOARCH; echo "compiling for $$GOOS/$$GOARCH"; \
+	@$(MAKE) -j2 $(addprefix release-programs/,$(call wanted,linux-amd64 linux-arm64)) \
+	  $(addprefix release-client/,$(call wanted,$(foreach os,linux darwin windows,$(os)-amd64 $(os)-arm64)))
+
+# The programs of images. The C compilers have Debian's names, so that each compiles for one platform, whichever this machine is.
+release-programs/%:
+	@echo "compiling for $*"; export GOOS=linux GOARCH=$(patsubst linux-%,%,$*); dir=$(RELEASE_PROGRAMS)/$*; \
 	  $(MAKE) binary PKG=./cmd/layerwright OUT=$$dir/layerwright; \
 	  $(MAKE) binary PKG=./cmd/layerwright-agent OUT=$$dir/layerwright-agent; \
 	  $(MAKE) binary PKG=./hack/release/load OUT=$$dir/load; \
 	  $(MAKE) kms-binary OUT=$$dir/layerwright-kms; \
-	  CC=$${platform#*=} $(MAKE) builder-binary OUT=$$dir/layerwright-builder; \
-	done
-	@for os in linux darwin windows; do for arch in amd64 arm64; do $(call unwanted,$$os-$$arch) && continue; echo "compiling the client for $$os/$$arch"; \
-	  GOOS=$$os GOARCH=$$arch $(MAKE) binary TAGS=client PKG=./cmd/layerwright OUT=$(RELEASE_PROGRAMS)/$$os-$$arch/client/layerwright; done; done
+	  CC=$(patsubst $*=%,%,$(filter $*=%,$(RELEASE_COMPILERS))) $(MAKE) builder-binary OUT=$$dir/layerwright-builder
+
+# The program of administrators.
+release-client/%:
+	@echo "compiling the client for $*"; GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$*)) \
+	  $(MAKE) binary TAGS=client PKG=./cmd/layerwright OUT=$(RELEASE_PROGRAMS)/$*/client/layerwright
 
 ##@ Now and then
 

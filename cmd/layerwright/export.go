@@ -74,7 +74,7 @@ MachineConfigs may hold secrets, and so may all but the last two.`,
 	flags.SortFlags = false
 	flags.VarP(&o.form, "output", "o", "what to print: yaml, ignition, containerfile, configmaps, podman or pod")
 	flags.StringVar(&o.render.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know, for containerfile")
-	flags.StringVar(&o.render.cacheDir, "base-cache-dir", "", "folder that keeps what is known of base images (default: layerwright/base-images in your cache folder)")
+	flags.StringVar(&o.render.cacheDir, "cache-dir", "", "folder that keeps what is known of base images (default: layerwright/base-images in your cache folder)")
 	o.cluster = newClusterFlags(cmd)
 	cmd.ValidArgsFunction = o.cluster.completePools
 	return cmd

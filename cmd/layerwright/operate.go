@@ -3,9 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,34 +15,45 @@ import (
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 )
 
-// clusterFlags say which cluster a command is about, as those of kubectl do.
-type clusterFlags struct{ *genericclioptions.ConfigFlags }
+// clusterFlags say which cluster a command is about, as those of kubectl do. They are client-go's:
+// those of cli-runtime bring kustomize, which is two MB of this program.
+type clusterFlags struct {
+	loader clientcmd.ClientConfig
+	// Namespace is that of Layerwright, and not the one of the kubeconfig.
+	Namespace *string
+}
 
-// newClusterFlags adds the flags of kubectl to a command. The namespace is that of Layerwright, not
-// the one of the kubeconfig.
+// newClusterFlags adds the flags of kubectl to a command.
 func newClusterFlags(cmd *cobra.Command) clusterFlags {
-	f := clusterFlags{genericclioptions.NewConfigFlags(true)}
-	*f.Namespace = "layerwright"
-	flags := cmd.Flags()
-	f.AddFlags(flags)
-	flags.Lookup("namespace").Usage = "namespace of Layerwright; on OpenShift openshift-machine-config-operator"
-	for _, hidden := range []string{
-		"as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster",
-		"disable-compression", "insecure-skip-tls-verify", "server", "tls-server-name", "token", "user",
-	} {
-		flags.Lookup(hidden).Hidden = true
-	}
-	return f
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	flags, namespace := cmd.Flags(), "layerwright"
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, then ~/.kube/config)")
+	flags.StringVarP(&namespace, "namespace", "n", namespace, "namespace of Layerwright; on OpenShift openshift-machine-config-operator")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace.LongName = "" // is the flag above
+	clientcmd.BindOverrideFlags(overrides, flags, names)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(hiddenFlags, f.Name) {
+			f.Hidden = true
+		}
+	})
+	return clusterFlags{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), &namespace}
+}
+
+// hiddenFlags are those of kubectl that few need.
+var hiddenFlags = []string{
+	"as", "as-group", "as-uid", "as-user-extra", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
+	"insecure-skip-tls-verify", "password", "proxy-url", "server", "tls-server-name", "token", "user", "username",
 }
 
 // config finds the cluster.
 func (f clusterFlags) config() (*rest.Config, error) {
-	config, err := f.ToRESTConfig()
+	config, err := f.loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	if config.Host == clientcmd.ClusterDefaults.Server && *f.APIServer == "" { // kubectl would ask this machine
-		return nil, errors.New("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")
 	}
 	config.QPS = -1 // the API server's priority and fairness limits us, not a guess made here
 	return config, nil
