@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,12 +56,8 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.gatherNodes(ctx, s); err != nil {
 		return err
 	}
-	s.wanted = plan.Wanted{Pool: s.pool, Kubelets: kubeletsOf(s.nodes)}
-	for _, n := range s.nodes {
-		if a := mcfgv1.Architecture(strings.ToUpper(n.Status.NodeInfo.Architecture)); a != "" && !slices.Contains(s.wanted.Architectures, a) {
-			s.wanted.Architectures = append(s.wanted.Architectures, a)
-		}
-	}
+	s.wanted = plan.Wanted{Pool: s.pool}
+	s.wanted.Look(maps.Values(s.nodes))
 	var images mcfgv1alpha1.MachineOSImageList
 	if err := r.client.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MachineOSImages: %w", err)
@@ -217,23 +212,6 @@ func (r *Reconciler) apiServer() (string, error) {
 		r.server, r.serverAsked = found.GitVersion, now
 	}
 	return r.server, nil
-}
-
-// kubeletsOf are the versions of kubelets by the image that their nodes were told to boot, and say
-// that they have: a node that says so unasked must not hold back the others.
-func kubeletsOf(of map[string]*corev1.Node) map[mcfgv1.ImageDigestFormat][]string {
-	kubelets := map[mcfgv1.ImageDigestFormat][]string{}
-	for _, n := range of {
-		image, version := mcfgv1.ImageDigestFormat(n.Annotations[mcfgv1.AnnotationCurrentImage]), n.Status.NodeInfo.KubeletVersion
-		isTold := n.Annotations[mcfgv1.AnnotationDesiredImage] == string(image)
-		if isTold && image != "" && version != "" && !slices.Contains(kubelets[image], version) {
-			kubelets[image] = append(kubelets[image], version)
-		}
-	}
-	for _, versions := range kubelets {
-		slices.Sort(versions)
-	}
-	return kubelets
 }
 
 // renderedAt is when a rendered MachineConfig was made; zero where there is none.

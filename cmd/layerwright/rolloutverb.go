@@ -19,6 +19,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/cmd/layerwright/survey"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/view"
 )
 
@@ -35,17 +37,33 @@ type rolloutRequest struct {
 	windows       bool
 	ignoreWindows string
 	dryRun        bool
+	plan          rolloutPlan
 }
 
 func newRolloutCommand() *cobra.Command {
 	var cluster clusterFlags
-	r := &rolloutRequest{}
+	r := &rolloutRequest{plan: rolloutPlan{format: command.Choice{Value: "text", Allowed: []string{"text", "json"}}}}
 	cmd := &cobra.Command{
 		Use:   "rollout POOL",
-		Short: "Pause or resume the rollout of a pool, go back to an image, or leave windows aside",
+		Short: "Foresee the rollout of a pool, pause or resume it, go back to an image, or leave windows aside",
 		Long: `Changes the MachineConfigPool, which is all that it does; the controller moves the nodes. It takes the right to patch
-machineconfigpools, and for images to list machineosimages. "layerwright status POOL --watch" shows what follows.`,
-		Example: `  # No further node changes, and go on
+machineconfigpools, and for images to list machineosimages. "layerwright status POOL --watch" shows what follows.
+
+--plan changes nothing. It says which nodes would change after which, when at the earliest, and what is in the way or may harm what
+runs. Each such issue has a name:
+  ` + strings.Join(view.Issues(), ", ") + `
+It exits with 0 if there is none, or --accept names all that there are, and with 3 otherwise. With --resume it resumes the pool in the
+first case only. It is what is known now: pods move, and nodes fail. It takes the right to list pods and poddisruptionbudgets of all
+namespaces, and to get machineconfigs.`,
+		Example: `  # What would it do, and what is in its way?
+  layerwright rollout worker --plan
+
+  # Change several things, and let nodes follow when nothing but this is in the way
+  layerwright rollout worker --pause
+  kubectl apply -f machineconfigs/
+  layerwright rollout worker --resume --accept SingleReplica
+
+  # No further node changes, and go on
   layerwright rollout worker --pause
   layerwright rollout worker --resume
 
@@ -63,23 +81,28 @@ machineconfigpools, and for images to list machineosimages. "layerwright status 
 				return err
 			}
 			to, err := cluster.client()
+			if err == nil && r.plans() {
+				if err = r.foresee(cmd.Context(), cluster, to, cmd.OutOrStdout()); err == nil && !r.resume {
+					return nil
+				}
+			}
 			if err == nil {
 				err = r.apply(cmd.Context(), to, cmd.OutOrStdout())
 			}
-			if err != nil {
-				return &failedError{err}
-			}
-			return nil
+			return failed(err)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
+	flags.BoolVar(&r.plan.asked, "plan", false, "say which nodes would change when, and what is in the way")
+	flags.StringSliceVar(&r.plan.accepted, "accept", nil, "names of issues that are no reason not to go on")
 	flags.BoolVar(&r.pause, "pause", false, "let no further node stage or change; those that have begun finish")
 	flags.BoolVar(&r.resume, "resume", false, "end a pause, or go on with a rollout that was halted")
 	flags.BoolVar(&r.undo, "undo", false, "have nodes run the image before the one that they should have now")
 	flags.StringVar(&r.to, "to", "", `MachineOSImage that nodes should run, or "newest" for the newest again`)
 	flags.StringVar(&r.ignoreWindows, "ignore-windows", "", "reason for which nodes change outside of windows; empty ends that")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "have the API server check the change, and make none")
+	flags.VarP(&r.plan.format, "output", "o", "how to print the plan")
 	cmd.MarkFlagsMutuallyExclusive("pause", "resume")
 	cmd.MarkFlagsMutuallyExclusive("undo", "to")
 	cluster = newClusterFlags(cmd)
@@ -89,24 +112,23 @@ machineconfigpools, and for images to list machineosimages. "layerwright status 
 
 // check reports whether there is something to do.
 func (r *rolloutRequest) check() error {
+	if r.plans() {
+		return r.checkPlan()
+	}
+	if r.plan.accepted != nil {
+		return errors.New("--accept goes with --plan or --resume")
+	}
 	if !r.pause && !r.resume && !r.undo && r.to == "" && !r.windows {
-		return errors.New(`nothing to do: give --pause, --resume, --undo, --to or --ignore-windows; "layerwright status" shows how the rollout is`)
+		return errors.New(`nothing to do: give --plan, --pause, --resume, --undo, --to or --ignore-windows; "layerwright status" shows how the rollout is`)
 	}
 	return nil
 }
 
 // apply changes the pool.
 func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writer) error {
-	pool := &mcfgv1.MachineConfigPool{}
-	if err := c.Get(ctx, client.ObjectKey{Name: r.pool}, pool); err != nil {
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("reading pool %s: %w", r.pool, err)
-		}
-		var pools mcfgv1.MachineConfigPoolList
-		if err := c.List(ctx, &pools); err != nil {
-			return fmt.Errorf("listing machineconfigpools: %w", err)
-		}
-		return &unknownPoolError{r.pool, poolNames(pools.Items)}
+	pool, err := getPool(ctx, c, r.pool)
+	if err != nil {
+		return err
 	}
 	var images mcfgv1alpha1.MachineOSImageList
 	if r.undo || r.to != "" {
@@ -138,6 +160,29 @@ func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writ
 		}
 	}
 	return nil
+}
+
+// getPool reads a pool.
+func getPool(ctx context.Context, c client.Reader, name string) (*mcfgv1.MachineConfigPool, error) {
+	pool := &mcfgv1.MachineConfigPool{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, pool)
+	if err == nil {
+		return pool, nil
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, &survey.NotInstalledError{}
+	}
+	if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading pool %s: %w", name, err)
+	}
+	var pools mcfgv1.MachineConfigPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		if apierrors.IsNotFound(err) { // there is no such kind
+			return nil, &survey.NotInstalledError{}
+		}
+		return nil, fmt.Errorf("listing machineconfigpools: %w", err)
+	}
+	return nil, &unknownPoolError{name, poolNames(pools.Items)}
 }
 
 // poolChange is a merge patch of a pool.

@@ -121,5 +121,5 @@ func TestRolloutIsApplied(t *testing.T) {
 	require.ErrorContains(t, (&rolloutRequest{pool: "wroker", pause: true}).apply(t.Context(), c, &out), `do you mean "worker"?`)
 	var stderr bytes.Buffer
 	assert.Equal(t, exitUsage, execute(t.Context(), []string{"rollout", "worker"}, &out, &stderr))
-	assert.Contains(t, stderr.String(), "nothing to do: give --pause")
+	assert.Contains(t, stderr.String(), "nothing to do: give --plan, --pause")
 }

@@ -32,6 +32,15 @@ func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 func (*failedError) exitCode() int   { return exitFailure }
 
+// failed is the error of a command's work, with its own exit code where it has one.
+func failed(err error) error {
+	var ended interface{ exitCode() int }
+	if err == nil || errors.As(err, &ended) {
+		return err
+	}
+	return &failedError{err}
+}
+
 // execute runs one command line and returns the process's exit code. An error becomes exactly one
 // line on stderr.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {

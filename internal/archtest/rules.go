@@ -42,6 +42,7 @@ var (
 		"./rollout/plan/...",
 		"./rollout/words/...",
 		"./rollout/disruption/...",
+		"./rollout/drain/eviction/...",
 		"./rollout/bootimages/plan/...",
 	}
 	// impure are folders below pure ones that do I/O.

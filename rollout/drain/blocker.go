@@ -7,10 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/layerwright/layerwright/rollout/words"
@@ -52,29 +48,4 @@ func Describe(blockers []Blocker) string {
 		texts[i] = sorted[i].String()
 	}
 	return join(texts, "; ")
-}
-
-// budgetsOf are the names of the PodDisruptionBudgets that select a pod, sorted.
-func budgetsOf(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []string {
-	var names []string
-	for i := range budgets {
-		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
-		if err == nil && budgets[i].Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
-			names = append(names, budgets[i].Name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// byBudgets says which budgets keep a pod; they may have gone since.
-func byBudgets(names []string) string {
-	switch len(names) {
-	case 0:
-		return "a budget"
-	case 1:
-		return words.ByBudget + names[0]
-	default:
-		return fmt.Sprintf("budgets %s (the API server evicts no pod that several budgets select: change their selectors)", strings.Join(names, ", "))
-	}
 }

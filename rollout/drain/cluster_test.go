@@ -31,6 +31,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/drain/eviction"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
@@ -149,7 +150,7 @@ func (c *cluster) runDaemon(name, node string) {
 	defer cancel()
 	target := await.Target{Client: c.clients.CoreV1().RESTClient(), Resource: "pods", Namespace: c.namespace, Name: name}
 	require.NoError(c.t, await.Object(ctx, target, &corev1.Pod{}, func(p *corev1.Pod) (bool, string) {
-		return isOfDaemonSet(p), "no DaemonSet controls it"
+		return eviction.IsOfDaemonSet(p), "no DaemonSet controls it"
 	}))
 }
 
@@ -289,7 +290,7 @@ func requireSameAsKubectl(t *testing.T, c *cluster, node string) {
 	var pods corev1.PodList
 	require.NoError(t, c.List(t.Context(), &pods, client.MatchingFields{"spec.nodeName": node}))
 	for i := range pods.Items {
-		if fateOf(&pods.Items[i], time.Now(), time.Minute) == fateEvict {
+		if eviction.FateOf(&pods.Items[i], time.Now(), time.Minute) == eviction.Evict {
 			ours = append(ours, pods.Items[i].Name)
 		}
 	}

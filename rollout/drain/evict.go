@@ -15,6 +15,7 @@ import (
 
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/rollout/drain/eviction"
 )
 
 // evictionTimeout bounds one request: the client repeats it where the API server asks for patience,
@@ -88,14 +89,14 @@ func (p *pass) empty(ctx context.Context) error {
 		if !found.leaves[pod.UID] {
 			continue
 		}
-		switch fateOf(pod, now, p.options.TerminationTimeout) {
-		case fateStay:
-		case fateWait:
+		switch eviction.FateOf(pod, now, p.options.TerminationTimeout) {
+		case eviction.Stay:
+		case eviction.Wait:
 			p.left.leaving++
 			p.left.ending = append(p.left.ending, pod)
-		case fateStuck:
+		case eviction.Stuck:
 			p.block(pod, byTermination(pod), pod.DeletionTimestamp.Time)
-		case fateEvict:
+		case eviction.Evict:
 			switch isOwn := client.ObjectKeyFromObject(pod) == p.options.OwnPod; {
 			case isOwn && hasReturned(pod, p.node):
 			case isOwn:
@@ -121,7 +122,7 @@ func (p *pass) evict(ctx context.Context, pod *corev1.Pod) error {
 		if listErr != nil {
 			return fmt.Errorf("evicting pod %q: %w", client.ObjectKeyFromObject(pod), errors.Join(err, listErr))
 		}
-		names = budgetsOf(pod, of)
+		names = eviction.BudgetsOf(pod, of)
 	}
 	switch answerOf(err, len(names) > 1) {
 	case answerGone:
@@ -129,7 +130,7 @@ func (p *pass) evict(ctx context.Context, pod *corev1.Pod) error {
 		p.left.leaving++
 		p.options.Metrics.Evicted(metrics.EvictionAccepted)
 	case answerBudget:
-		p.block(pod, byBudgets(names), p.since)
+		p.block(pod, eviction.ByBudgets(names), p.since)
 		p.options.Metrics.Evicted(metrics.EvictionBlocked)
 	case answerRefused:
 		why := fault.Message(err)

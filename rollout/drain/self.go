@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/drain/eviction"
 )
 
 // stranded says why nothing could run the controller if it were evicted from the node, and is empty
@@ -27,7 +28,7 @@ func (r *Reconciler) stranded(ctx context.Context, n *corev1.Node) (string, erro
 	}
 	self := &corev1.Pod{}
 	err := r.reader.Get(ctx, r.options.OwnPod, self)
-	if apierrors.IsNotFound(err) || err == nil && fateOf(self, r.clock.Now(), r.options.TerminationTimeout) != fateEvict {
+	if apierrors.IsNotFound(err) || err == nil && eviction.FateOf(self, r.clock.Now(), r.options.TerminationTimeout) != eviction.Evict {
 		return "", nil
 	}
 	if err != nil {

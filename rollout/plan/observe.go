@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,5 +76,25 @@ func ObserveReport(out *Node, report *mcfgv1.MachineConfigNode) {
 	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeRebootedNode)
 	if c != nil && c.Status == metav1.ConditionFalse {
 		out.Rebooting = c.LastTransitionTime.Time
+	}
+}
+
+// Look takes from the pool's Nodes what its image has to fit. Kubelets are those of nodes that were
+// told to boot an image, and say that they have: a node that says so unasked must not hold back the
+// others.
+func (w *Wanted) Look(members iter.Seq[*corev1.Node]) {
+	w.Kubelets = map[mcfgv1.ImageDigestFormat][]string{}
+	for n := range members {
+		if a := mcfgv1.Architecture(strings.ToUpper(n.Status.NodeInfo.Architecture)); a != "" && !slices.Contains(w.Architectures, a) {
+			w.Architectures = append(w.Architectures, a)
+		}
+		image, version := mcfgv1.ImageDigestFormat(n.Annotations[mcfgv1.AnnotationCurrentImage]), n.Status.NodeInfo.KubeletVersion
+		isTold := n.Annotations[mcfgv1.AnnotationDesiredImage] == string(image)
+		if isTold && image != "" && version != "" && !slices.Contains(w.Kubelets[image], version) {
+			w.Kubelets[image] = append(w.Kubelets[image], version)
+		}
+	}
+	for _, versions := range w.Kubelets {
+		slices.Sort(versions)
 	}
 }

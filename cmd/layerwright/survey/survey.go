@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,7 +81,7 @@ func empty[L any, P interface {
 // Scheme knows the kinds that a survey reads.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	known := runtime.NewSchemeBuilder(coordinationv1.AddToScheme, corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme)
+	known := runtime.NewSchemeBuilder(coordinationv1.AddToScheme, corev1.AddToScheme, policyv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme)
 	return scheme, known.AddToScheme(scheme)
 }
 
@@ -92,7 +93,9 @@ func Mapper() meta.RESTMapper {
 		mapper.Add(kinds[i].gvk, meta.RESTScopeRoot)
 	}
 	mapper.Add(mcfgv1.GroupVersion.WithKind("MachineConfig"), meta.RESTScopeRoot)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	for _, namespaced := range []schema.GroupVersionKind{pods.gvk, budgets.gvk, corev1.SchemeGroupVersion.WithKind("ConfigMap"), Job, PipelineRun} {
+		mapper.Add(namespaced, meta.RESTScopeNamespace)
+	}
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return mapper
 }

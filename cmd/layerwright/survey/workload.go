@@ -1,0 +1,71 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What builds images.
+var (
+	Job         = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	PipelineRun = schema.GroupVersionKind{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}
+)
+
+// ConfigMap is the data of a ConfigMap.
+func ConfigMap(ctx context.Context, from client.Reader, namespace, name string) (map[string]string, error) {
+	found := &corev1.ConfigMap{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
+	}
+	return found.Data, nil
+}
+
+// What nodes run, which Read leaves out.
+var (
+	pods    = kind{corev1.SchemeGroupVersion.WithKind("Pod"), "pods", empty[corev1.PodList]}
+	budgets = kind{policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), "poddisruptionbudgets", empty[policyv1.PodDisruptionBudgetList]}
+)
+
+// EachPod reads the pods of all namespaces, of which it keeps none.
+func EachPod(ctx context.Context, from client.Reader, see func(*corev1.Pod)) error {
+	return pods.each(ctx, from, func(object runtime.Object) {
+		if pod, is := object.(*corev1.Pod); is {
+			see(pod)
+		}
+	})
+}
+
+// Budgets are the PodDisruptionBudgets of all namespaces.
+func Budgets(ctx context.Context, from client.Reader) ([]policyv1.PodDisruptionBudget, error) {
+	var all []policyv1.PodDisruptionBudget
+	err := budgets.each(ctx, from, func(object runtime.Object) {
+		if budget, is := object.(*policyv1.PodDisruptionBudget); is {
+			all = append(all, *budget)
+		}
+	})
+	return all, err
+}
+
+func (k *kind) each(ctx context.Context, from client.Reader, see func(runtime.Object)) error {
+	err := k.read(ctx, from, func(page client.ObjectList) error {
+		return meta.EachListItem(page, func(object runtime.Object) error {
+			see(object)
+			return nil
+		})
+	})
+	if apierrors.IsForbidden(err) {
+		return &DeniedError{[]string{k.gvk.GroupVersion().Identifier() + " " + k.resource + " of all namespaces"}}
+	}
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", k.resource, err)
+	}
+	return nil
+}
