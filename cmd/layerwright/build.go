@@ -48,10 +48,17 @@ type buildOptions struct {
 
 func newBuildCommand() *cobra.Command {
 	options := &buildOptions{renderOptions: *newRenderOptions()}
+	on := &clusterBuild{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
-		Use:   "build -f FILE --push REPOSITORY[:TAG]",
-		Short: "Make the image of MachineConfigs and push it, without a cluster",
-		Long: `Makes the image that "layerwright render" describes, from the same files, and pushes it: what the controller does, on a laptop
+		Use:   "build POOL | -f FILE --push REPOSITORY[:TAG]",
+		Short: "Have the cluster build the image of a pool, or make one from files without a cluster",
+		Long: `With POOL it is about the cluster, and takes --rebuild, --cancel, --trial, --stream, --wait, --timeout and the flags of kubectl. The
+controller builds by itself when something has changed: the command follows that, with its progress on standard error, and prints the
+image by digest. It exits with 0 if it is built, 4 if that failed, and 5 after --timeout. Ctrl-C ends the command, and not the build.
+--cancel deletes the Job or PipelineRun that builds; nothing is built then until someone asks with --rebuild. --trial prints what the
+move to another stream would change, and exits with 3 if something is in its way; docs/stream-trial.md has what it leaves behind.
+
+With -f no cluster is needed, and all other flags are for that. It makes the image that "layerwright render" describes, from the same files, and pushes it: what the controller does, on a laptop
 or in a pipeline. The same inputs give the same keys and the same digest. Configuration is appended with calls to the registry
 alone, and takes about a second. The base image is read once, for an index of what it has.
 
@@ -65,7 +72,16 @@ With --sign-key the image is signed, after provenance and SBOM were attached to 
 ` + passwordVariable + ` has its password. A cluster that signs with the same key reuses the image, and builds nothing.
 
 Registries are reached with the credentials of "docker login" or "podman login" (REGISTRY_AUTH_FILE names another file).`,
-		Example: `  # Make the image of a folder of MachineConfigs
+		Example: `  # Follow the build of the workers' image
+  layerwright build worker
+
+  # Build it again, and go on with the image in a script
+  image=$(layerwright build worker --rebuild --timeout 1h)
+
+  # What would another stream change?
+  layerwright build worker --trial --stream rhel10-coreos
+
+  # Make the image of a folder of MachineConfigs
   layerwright build -f machineconfigs/ --base quay.io/fedora/fedora-coreos:stable --push registry.example.com/os/worker
 
   # Sign it, with provenance and SBOM
@@ -76,8 +92,17 @@ Registries are reached with the credentials of "docker login" or "podman login" 
 
   # In a pipeline
   layerwright build -f machineconfigs/ --base "$BASE" --push "$REPOSITORY" -o json | jq -r .image`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				on.pool = args[0]
+			}
+			if err := on.check(cmd.Flags()); err != nil {
+				return err
+			}
+			if on.pool != "" {
+				return failed(on.open(cmd, func() error { return on.run(cmd.Context()) }))
+			}
 			if err := options.check(); err != nil {
 				return err
 			}
@@ -97,6 +122,7 @@ Registries are reached with the credentials of "docker login" or "podman login" 
 	}
 	cmd.Flags().SortFlags = false
 	options.addBuildFlags(cmd.Flags())
+	on.add(cmd)
 	return cmd
 }
 

@@ -73,8 +73,9 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs", "rollout" and "check" are about
-the cluster of your kubeconfig; "build", "render", "streams" and "trial" need none.`,
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs", "rollout", "migrate", "boot-images"
+and "check" are about the cluster of your kubeconfig; "render" and "trial" need none, and "build" and "streams" do without one where
+files or images are named.`,
 		Example: clusterExample + `  # How are all pools, and what do they wait for?
   layerwright status
 
@@ -93,7 +94,7 @@ the cluster of your kubeconfig; "build", "render", "streams" and "trial" need no
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newMigrateCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 
