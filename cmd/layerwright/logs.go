@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,15 +83,15 @@ func showLogs(ctx context.Context, cluster clusterFlags, name string, follow boo
 	if err != nil || count > 0 {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "build %s has no pods that printed anything; it says: %s\n", build.Name, view.Visible(saidOf(build)))
+	_, err = fmt.Fprintf(out, "build %s has no pods that printed anything; it says: %s\n", build.Name, view.Visible(saidOf(build.Status.Conditions)))
 	return err
 }
 
-// saidOf is what a build says of how it is.
-func saidOf(build *mcfgv1.MachineOSBuild) string {
+// saidOf is what an object says of how it is.
+func saidOf(conditions []metav1.Condition) string {
 	for _, condition := range []string{mcfgv1.ConditionStalled, mcfgv1.ConditionReconciling, mcfgv1.ConditionReady} {
-		if c := meta.FindStatusCondition(build.Status.Conditions, condition); c != nil && (c.Status == "True" || condition == mcfgv1.ConditionReady) {
-			return c.Reason + ": " + c.Message
+		if c := meta.FindStatusCondition(conditions, condition); c != nil && (c.Status == "True" || condition == mcfgv1.ConditionReady) {
+			return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 		}
 	}
 	return "nothing yet"

@@ -94,7 +94,7 @@ files or images are named.`,
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newMigrateCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	root.AddCommand(newBootImagesCommand(), newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newMigrateCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
 	return root
 }
 

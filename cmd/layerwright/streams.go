@@ -36,6 +36,7 @@ const (
 
 // streamsOptions are the flags of the streams command.
 type streamsOptions struct {
+	cluster         clusterFlags
 	releaseImage    string
 	imageReferences string
 	osImage         string
@@ -59,8 +60,11 @@ func newStreamsCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "streams",
-		Short: "Say which OS image streams a release or images give, without a cluster",
-		Long: `Reads a release image, a file with its list of images, or images on the command line, and says which OS image streams
+		Short: "Show the OS image streams of a cluster, or those that a release or images give",
+		Long: `Without a source it shows the streams of the cluster of your kubeconfig: the default, how far each is in its life, which pools are on
+it, and which streams can't be used, and why. With -o json or yaml it prints that for programs.
+
+With a source no cluster is needed. It reads a release image, a file with its list of images, or images on the command line, and says which OS image streams
 they give and which is the default: what the controller writes into the OSImageStream of a cluster. It is for bootstrapping, for
 mirroring, and for looking at a release before an upgrade.
 
@@ -68,7 +72,10 @@ Sources count in this order, the last one most: images on the command line, the 
 release, and spec.images of an OSImageStream of a file. Of images only manifest and config are read.
 
 It exits with 1 if no stream can be used, or the default can't be chosen. What else is wrong is said, and hurts nothing.`,
-		Example: `  # Which streams does a release have?
+		Example: `  # Which streams does the cluster have, and which pools are on them?
+  layerwright streams
+
+  # Which streams does a release have?
   layerwright streams --release-image quay.io/openshift-release-dev/ocp-release:4.21.0-x86_64 --authfile pull-secret.json
 
   # The OSImageStream for a cluster that is being made, from the file of the release that has been unpacked already
@@ -84,6 +91,9 @@ It exits with 1 if no stream can be used, or the default can't be chosen. What e
 			if err := options.check(); err != nil {
 				return err
 			}
+			if !options.hasSource() {
+				return failed(options.onCluster(cmd.Context(), cmd.OutOrStdout()))
+			}
 			if err := options.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 				return &failedError{err}
 			}
@@ -92,6 +102,7 @@ It exits with 1 if no stream can be used, or the default can't be chosen. What e
 	}
 	cmd.Flags().SortFlags = false
 	options.addFlags(cmd.Flags())
+	options.cluster = newClusterFlags(cmd)
 	return cmd
 }
 
@@ -116,10 +127,20 @@ func (o *streamsOptions) check() error {
 	if o.releaseImage != "" && o.imageReferences != "" {
 		return errors.New("--release-image and --image-references are the same list: give one of them")
 	}
-	if o.releaseImage == "" && o.imageReferences == "" && o.osImage == "" && o.extensionsImage == "" && len(o.files) == 0 {
-		return errors.New("no source: give --release-image, --image-references, --baseos-image or --filename")
+	if o.hasSource() {
+		return nil
+	}
+	for flag, value := range map[string]string{"--default-stream": o.defaultStream, "--install-version": o.installVersion} {
+		if value != "" {
+			return errors.New(flag + ": no source: give --release-image, --image-references, --baseos-image or --filename")
+		}
 	}
 	return nil
+}
+
+// hasSource reports whether streams are read from something else than a cluster.
+func (o *streamsOptions) hasSource() bool {
+	return o.releaseImage != "" || o.imageReferences != "" || o.osImage != "" || o.extensionsImage != "" || len(o.files) > 0
 }
 
 func (o *streamsOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {

@@ -170,7 +170,7 @@ spec:
 func TestStreamsErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"no source: give --release-image": {"streams"},
+		"no source: give --release-image": {"streams", "--default-stream", "rhel-10"},
 		"are the same list":               {"streams", "--release-image", "a", "--image-references", "b"},
 		"must be text, yaml":              {"streams", "-o", "xml"},
 	} {

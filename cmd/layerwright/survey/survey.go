@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -93,18 +94,18 @@ func Mapper() meta.RESTMapper {
 		mapper.Add(kinds[i].gvk, meta.RESTScopeRoot)
 	}
 	mapper.Add(mcfgv1.GroupVersion.WithKind("MachineConfig"), meta.RESTScopeRoot)
-	for _, namespaced := range []schema.GroupVersionKind{pods.gvk, budgets.gvk, corev1.SchemeGroupVersion.WithKind("ConfigMap"), Job, PipelineRun} {
+	for _, namespaced := range []schema.GroupVersionKind{pods.gvk, budgets.gvk, bootImages.gvk, corev1.SchemeGroupVersion.WithKind("ConfigMap"), Job, PipelineRun} {
 		mapper.Add(namespaced, meta.RESTScopeNamespace)
 	}
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return mapper
 }
 
-// NotInstalledError is of a cluster that has no pools.
-type NotInstalledError struct{}
+// NotInstalledError is of a cluster that has no pools, or no other kind that is named.
+type NotInstalledError struct{ Kind string }
 
-func (*NotInstalledError) Error() string {
-	return `the cluster has no kind MachineConfigPool: Layerwright is not installed there; "layerwright check" says what it takes`
+func (e *NotInstalledError) Error() string {
+	return "the cluster has no kind " + cmp.Or(e.Kind, "MachineConfigPool") + `: Layerwright is not installed there; "layerwright check" says what it takes`
 }
 
 // DeniedError is of a user who may read nothing that matters.

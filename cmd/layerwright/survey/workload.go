@@ -3,6 +3,7 @@ package survey
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -11,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 )
 
 // What builds images.
@@ -28,10 +32,11 @@ func ConfigMap(ctx context.Context, from client.Reader, namespace, name string) 
 	return found.Data, nil
 }
 
-// What nodes run, which Read leaves out.
+// What Read leaves out.
 var (
-	pods    = kind{corev1.SchemeGroupVersion.WithKind("Pod"), "pods", empty[corev1.PodList]}
-	budgets = kind{policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), "poddisruptionbudgets", empty[policyv1.PodDisruptionBudgetList]}
+	bootImages = kind{mcfgv1alpha1.GroupVersion.WithKind("BootImageHistory"), "bootimagehistories", empty[mcfgv1alpha1.BootImageHistoryList]}
+	pods       = kind{corev1.SchemeGroupVersion.WithKind("Pod"), "pods", empty[corev1.PodList]}
+	budgets    = kind{policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), "poddisruptionbudgets", empty[policyv1.PodDisruptionBudgetList]}
 )
 
 // EachPod reads the pods of all namespaces, of which it keeps none.
@@ -54,6 +59,26 @@ func Budgets(ctx context.Context, from client.Reader) ([]policyv1.PodDisruptionB
 	return all, err
 }
 
+// BootImages are the BootImageHistories of all namespaces, and the MachineConfigurations.
+func BootImages(ctx context.Context, from client.Reader) (histories []mcfgv1alpha1.BootImageHistory, machines []operatorv1.MachineConfiguration, err error) {
+	see := func(object runtime.Object) {
+		switch o := object.(type) {
+		case *mcfgv1alpha1.BootImageHistory:
+			histories = append(histories, *o)
+		case *operatorv1.MachineConfiguration:
+			machines = append(machines, *o)
+		}
+	}
+	if err := bootImages.each(ctx, from, see); err != nil {
+		return nil, nil, err
+	}
+	at := slices.IndexFunc(kinds, func(k kind) bool { return k.gvk.Kind == "MachineConfiguration" })
+	if err := kinds[at].each(ctx, from, see); err != nil {
+		return nil, nil, err
+	}
+	return histories, machines, nil
+}
+
 func (k *kind) each(ctx context.Context, from client.Reader, see func(runtime.Object)) error {
 	err := k.read(ctx, from, func(page client.ObjectList) error {
 		return meta.EachListItem(page, func(object runtime.Object) error {
@@ -63,6 +88,9 @@ func (k *kind) each(ctx context.Context, from client.Reader, see func(runtime.Ob
 	})
 	if apierrors.IsForbidden(err) {
 		return &DeniedError{[]string{k.gvk.GroupVersion().Identifier() + " " + k.resource + " of all namespaces"}}
+	}
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return &NotInstalledError{k.gvk.Kind}
 	}
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", k.resource, err)
