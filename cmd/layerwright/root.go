@@ -94,8 +94,31 @@ files or images are named.`,
 	root.Args = knownCommand
 	root.CompletionOptions.HiddenDefaultCmd = true // archives of releases have what it prints
 	root.AddCommand(clusterCommands()...)
-	root.AddCommand(newBootImagesCommand(), newBuildCommand(), newCheckCommand(), newExportCommand(), newLintCommand(), newLogsCommand(), newMigrateCommand(), newRenderCommand(), newReportCommand(), newRolloutCommand(), newStatusCommand(), newStreamsCommand(), newTrialCommand(), newVersionCommand())
+	for _, g := range commandGroups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, command := range g.commands {
+			command.GroupID = g.title
+			root.AddCommand(command)
+		}
+	}
+	root.AddCommand(newVersionCommand())
 	return root
+}
+
+// commandGroup are commands under one title of the help.
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+func commandGroups() []commandGroup {
+	return []commandGroup{
+		{"See how a cluster is:", []*cobra.Command{
+			newStatusCommand(), newLogsCommand(), newBootImagesCommand(), newStreamsCommand(), newCheckCommand(), newReportCommand(),
+		}},
+		{"Steer it:", []*cobra.Command{newBuildCommand(), newRolloutCommand(), newMigrateCommand()}},
+		{"Work with files:", []*cobra.Command{newRenderCommand(), newLintCommand(), newTrialCommand(), newExportCommand()}},
+	}
 }
 
 // knownCommand says which commands there are when the first word is none of them.
