@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/cmd/layerwright/linting"
 	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/lint"
@@ -48,7 +49,7 @@ don't fail.`,
 			if err != nil {
 				return &failedError{err}
 			}
-			wrong := slices.DeleteFunc(problems, func(p offline.Problem) bool { return p.Severity != lint.SeverityError })
+			wrong := slices.DeleteFunc(problems, func(p linting.Problem) bool { return p.Severity != lint.SeverityError })
 			if len(wrong) > 0 {
 				return &toMendError{len(wrong)}
 			}
@@ -60,7 +61,7 @@ don't fail.`,
 }
 
 // lintFiles takes Containerfiles by themselves, and all objects together.
-func lintFiles(files []string, stdin io.Reader) (problems []offline.Problem, err error) {
+func lintFiles(files []string, stdin io.Reader) (problems []linting.Problem, err error) {
 	var objects []string
 	for _, file := range files {
 		if isOfObjects(file) {
@@ -71,7 +72,7 @@ func lintFiles(files []string, stdin io.Reader) (problems []offline.Problem, err
 		if err != nil {
 			return nil, err
 		}
-		problems = append(problems, offline.Lint(source)...)
+		problems = append(problems, linting.Containerfile(source)...)
 	}
 	if len(objects) == 0 {
 		return problems, nil
@@ -84,7 +85,7 @@ func lintFiles(files []string, stdin io.Reader) (problems []offline.Problem, err
 	if err != nil {
 		return nil, err
 	}
-	return append(problems, offline.NewCluster(set).Lint()...), nil
+	return append(problems, linting.Objects(offline.NewCluster(set))...), nil
 }
 
 // isOfObjects reports whether a file or folder has objects.
@@ -113,9 +114,9 @@ func readSource(name string, stdin io.Reader) (containerfiles.Source, error) {
 	return source, err
 }
 
-func printProblems(w io.Writer, problems []offline.Problem, format string) error {
+func printProblems(w io.Writer, problems []linting.Problem, format string) error {
 	if format == "json" {
-		return printJSON(w, append([]offline.Problem{}, problems...))
+		return printJSON(w, append([]linting.Problem{}, problems...))
 	}
 	for _, p := range problems {
 		if _, err := fmt.Fprintln(w, view.Visible(p.String())); err != nil {

@@ -66,6 +66,6 @@ spec: {kernelArgument: [quiet]}
 	}
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, exitFailure, execute(t.Context(), []string{"lint", "/nonexistent"}, &stdout, &stderr))
-	assert.Equal(t, exitOK, execute(t.Context(), []string{"lint", "../../deploy/examples"}, &stdout, &stderr), stdout.String())
+	assert.Equal(t, exitOK, execute(t.Context(), []string{"lint", "../../deploy/examples/containerfile.yaml"}, &stdout, &stderr), stdout.String()+stderr.String())
 	assert.Equal(t, exitUsage, execute(t.Context(), []string{"lint"}, &stdout, &stderr))
 }

@@ -35,7 +35,7 @@ func TestConfigMapsOfFiles(t *testing.T) {
 				{"path":"/etc/app/a.conf","mode":384,"user":{"name":"app"},"group":{"id":7},"contents":{"source":"data:;base64,/wA="}},
 				{"path":"/etc/app/c.conf","contents":{"source":"data:,c"}},
 				{"path":"/etc/app/no key","contents":{"source":"data:,d"}},
-				{"path":"/etc/fetched","contents":{"source":"https://example.com/x"}}],
+				{"path":"/etc/fetched","contents":{"source":"https://example.com/x","verification":{"hash":"sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}}],
 			"links":[{"path":"/etc/link","target":"/etc/app"}]},
 		"systemd":{"units":[{"name":"app.service","enabled":true,"contents":"[Unit]\n","dropins":[{"name":"10.conf","contents":"[Service]\n"}]}]},
 		"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}}`,

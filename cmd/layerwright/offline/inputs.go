@@ -146,9 +146,9 @@ func (c *Cluster) choose(name string) (streams.Choice, []*mcfgv1.MachineConfig, 
 	return choice, selected, err
 }
 
-// render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig
+// Render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig
 // of the pool mean that one.
-func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error) {
+func (c *Cluster) Render(name, version string) (*machineconfigs.Rendered, error) {
 	choice, selected, err := c.choose(name)
 	if err != nil {
 		return nil, err
@@ -216,8 +216,8 @@ func (c *Cluster) onlyRendered(pool string) (*machineconfigs.Rendered, error) {
 	return &machineconfigs.Rendered{MachineConfig: found[0], Config: config}, nil
 }
 
-// sources are the Containerfiles of a MachineOSConfig, or the one that stands in for them.
-func (c *Cluster) sources(config *mcfgv1.MachineOSConfig, override *containerfiles.Source) ([]containerfiles.Source, error) {
+// Sources are the Containerfiles of a MachineOSConfig, or the one that stands in for them.
+func (c *Cluster) Sources(config *mcfgv1.MachineOSConfig, override *containerfiles.Source) ([]containerfiles.Source, error) {
 	switch {
 	case override != nil:
 		return []containerfiles.Source{*override}, nil

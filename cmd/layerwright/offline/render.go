@@ -83,11 +83,11 @@ type Wanted struct {
 func (o *Options) Wanted() (*Wanted, error) {
 	w := &Wanted{Pool: cmp.Or(o.Pool, o.Cluster.PoolName())}
 	var err error
-	if w.Rendered, err = o.Cluster.render(w.Pool, o.Version); err != nil {
+	if w.Rendered, err = o.Cluster.Render(w.Pool, o.Version); err != nil {
 		return nil, err
 	}
 	w.OSConfig = o.Cluster.OSConfig(w.Pool)
-	if w.Sources, err = o.Cluster.sources(w.OSConfig, o.Containerfile); err != nil {
+	if w.Sources, err = o.Cluster.Sources(w.OSConfig, o.Containerfile); err != nil {
 		return nil, err
 	}
 	w.Base, w.Extensions = o.Base, o.Extensions

@@ -1,4 +1,4 @@
-package offline
+package linting
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/machineconfigs"
@@ -39,8 +40,8 @@ func (p Problem) String() string {
 	return text
 }
 
-// Lint is what can be said of a Containerfile without a cluster and without a registry.
-func Lint(source containerfiles.Source) (problems []Problem) {
+// Containerfile is what can be said of one.
+func Containerfile(source containerfiles.Source) (problems []Problem) {
 	_, findings := lint.Check(source.Name, []byte(source.Text), lint.Options{Architecture: source.Arch, Context: source.Context})
 	for _, f := range findings {
 		problems = append(problems, Problem{In: source.Name, Line: f.Line, Severity: f.Severity, Reason: f.Reason, Message: f.Message, Fix: f.Fix})
@@ -48,25 +49,25 @@ func Lint(source containerfiles.Source) (problems []Problem) {
 	return problems
 }
 
-// Lint is what can be said of objects without a cluster and without a registry: each MachineConfig,
-// those of each role together, and the Containerfiles of MachineOSConfigs.
-func (c *Cluster) Lint() (problems []Problem) {
-	problems = c.lintConfigs()
+// Objects is what can be said of objects: each MachineConfig, those of each role together, and the
+// Containerfiles of MachineOSConfigs.
+func Objects(c *offline.Cluster) (problems []Problem) {
+	problems = configs(c)
 	for _, config := range c.OSConfigs {
 		in := fmt.Sprintf("MachineOSConfig %q", config.Name)
-		sources, err := c.sources(config, nil)
+		sources, err := c.Sources(config, nil)
 		if err != nil {
 			problems = append(problems, Problem{In: in, Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidContainerfile, Message: err.Error()})
 		}
 		for _, source := range sources {
 			source.Name = in + ", " + source.Name
-			problems = append(problems, Lint(source)...)
+			problems = append(problems, Containerfile(source)...)
 		}
 	}
 	return problems
 }
 
-func (c *Cluster) lintConfigs() (problems []Problem) {
+func configs(c *offline.Cluster) (problems []Problem) {
 	var pools []string
 	seen := map[string]bool{}
 	add := func(err error) {
@@ -95,9 +96,9 @@ func (c *Cluster) lintConfigs() (problems []Problem) {
 	}
 	slices.Sort(pools)
 	for _, pool := range slices.Compact(pools) {
-		_, selected, err := c.choose(pool)
+		selected, err := c.Selected(pool)
 		if err == nil && len(selected) > 0 {
-			_, err = c.render(pool, "")
+			_, err = c.Render(pool, "")
 		}
 		add(err)
 	}
