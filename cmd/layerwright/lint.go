@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/cmd/layerwright/linting"
 	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/containerfiles/lint"
@@ -49,7 +48,7 @@ don't fail.`,
 			if err != nil {
 				return &failedError{err}
 			}
-			wrong := slices.DeleteFunc(problems, func(p linting.Problem) bool { return p.Severity != lint.SeverityError })
+			wrong := slices.DeleteFunc(problems, func(p lintProblem) bool { return p.Severity != lint.SeverityError })
 			if len(wrong) > 0 {
 				return &toMendError{len(wrong)}
 			}
@@ -61,7 +60,7 @@ don't fail.`,
 }
 
 // lintFiles takes Containerfiles by themselves, and all objects together.
-func lintFiles(files []string, stdin io.Reader) (problems []linting.Problem, err error) {
+func lintFiles(files []string, stdin io.Reader) (problems []lintProblem, err error) {
 	var objects []string
 	for _, file := range files {
 		if isOfObjects(file) {
@@ -72,7 +71,7 @@ func lintFiles(files []string, stdin io.Reader) (problems []linting.Problem, err
 		if err != nil {
 			return nil, err
 		}
-		problems = append(problems, linting.Containerfile(source)...)
+		problems = append(problems, lintContainerfile(source)...)
 	}
 	if len(objects) == 0 {
 		return problems, nil
@@ -85,7 +84,7 @@ func lintFiles(files []string, stdin io.Reader) (problems []linting.Problem, err
 	if err != nil {
 		return nil, err
 	}
-	return append(problems, linting.Objects(offline.NewCluster(set))...), nil
+	return append(problems, lintObjects(offline.NewCluster(set))...), nil
 }
 
 // isOfObjects reports whether a file or folder has objects.
@@ -114,9 +113,9 @@ func readSource(name string, stdin io.Reader) (containerfiles.Source, error) {
 	return source, err
 }
 
-func printProblems(w io.Writer, problems []linting.Problem, format string) error {
+func printProblems(w io.Writer, problems []lintProblem, format string) error {
 	if format == "json" {
-		return printJSON(w, append([]linting.Problem{}, problems...))
+		return printJSON(w, append([]lintProblem{}, problems...))
 	}
 	for _, p := range problems {
 		if _, err := fmt.Fprintln(w, view.Visible(p.String())); err != nil {

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/cmd/layerwright/survey"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -88,8 +88,9 @@ func manyNodes(b *testing.B) {
 	b.Helper()
 	config := clustertest.ControlPlane(b)
 	install.Kinds(b, config)
-	scheme, err := survey.Scheme()
-	require.NoError(b, err)
+	scheme := runtime.NewScheme()
+	require.NoError(b, corev1.AddToScheme(scheme))
+	require.NoError(b, mcfgv1.AddToScheme(scheme))
 	to, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(b, err)
 	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}

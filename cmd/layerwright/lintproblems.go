@@ -1,4 +1,4 @@
-package linting
+package main
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
-// Problem is something that files have wrong, or could have better.
-type Problem struct {
+// lintProblem is something that files have wrong, or could have better.
+type lintProblem struct {
 	// In is the file or the object that has it.
 	In string `json:"in"`
 	// Line is that of a Containerfile, from 1; 0 where there is none to name.
@@ -28,7 +28,7 @@ type Problem struct {
 }
 
 // String is the problem as compilers print one.
-func (p Problem) String() string {
+func (p lintProblem) String() string {
 	in := p.In
 	if p.Line > 0 {
 		in = fmt.Sprintf("%s:%d", in, p.Line)
@@ -40,34 +40,34 @@ func (p Problem) String() string {
 	return text
 }
 
-// Containerfile is what can be said of one.
-func Containerfile(source containerfiles.Source) (problems []Problem) {
+// lintContainerfile is what can be said of one.
+func lintContainerfile(source containerfiles.Source) (problems []lintProblem) {
 	_, findings := lint.Check(source.Name, []byte(source.Text), lint.Options{Architecture: source.Arch, Context: source.Context})
 	for _, f := range findings {
-		problems = append(problems, Problem{In: source.Name, Line: f.Line, Severity: f.Severity, Reason: f.Reason, Message: f.Message, Fix: f.Fix})
+		problems = append(problems, lintProblem{In: source.Name, Line: f.Line, Severity: f.Severity, Reason: f.Reason, Message: f.Message, Fix: f.Fix})
 	}
 	return problems
 }
 
-// Objects is what can be said of objects: each MachineConfig, those of each role together, and the
+// lintObjects is what can be said of objects: each MachineConfig, those of each role together, and the
 // Containerfiles of MachineOSConfigs.
-func Objects(c *offline.Cluster) (problems []Problem) {
-	problems = configs(c)
+func lintObjects(c *offline.Cluster) (problems []lintProblem) {
+	problems = lintConfigs(c)
 	for _, config := range c.OSConfigs {
 		in := fmt.Sprintf("MachineOSConfig %q", config.Name)
 		sources, err := c.Sources(config, nil)
 		if err != nil {
-			problems = append(problems, Problem{In: in, Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidContainerfile, Message: err.Error()})
+			problems = append(problems, lintProblem{In: in, Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidContainerfile, Message: err.Error()})
 		}
 		for _, source := range sources {
 			source.Name = in + ", " + source.Name
-			problems = append(problems, Containerfile(source)...)
+			problems = append(problems, lintContainerfile(source)...)
 		}
 	}
 	return problems
 }
 
-func configs(c *offline.Cluster) (problems []Problem) {
+func lintConfigs(c *offline.Cluster) (problems []lintProblem) {
 	var pools []string
 	seen := map[string]bool{}
 	add := func(err error) {
@@ -85,7 +85,7 @@ func configs(c *offline.Cluster) (problems []Problem) {
 			continue
 		}
 		for _, warning := range parsed.Warnings {
-			problems = append(problems, Problem{In: fmt.Sprintf("MachineConfig %q", config.Name), Severity: lint.SeverityWarning, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: warning})
+			problems = append(problems, lintProblem{In: fmt.Sprintf("MachineConfig %q", config.Name), Severity: lint.SeverityWarning, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: warning})
 		}
 		if role := config.Labels[mcfgv1.LabelRole]; role != "" {
 			pools = append(pools, role)
@@ -118,8 +118,8 @@ func unjoined(err error) []error {
 	}
 }
 
-func problemOf(err error) Problem {
-	p := Problem{In: "MachineConfigs", Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: err.Error()}
+func problemOf(err error) lintProblem {
+	p := lintProblem{In: "MachineConfigs", Severity: lint.SeverityError, Reason: mcfgv1.ReasonInvalidMachineConfig, Message: err.Error()}
 	var of *machineconfigs.Error
 	if errors.As(err, &of) {
 		p.Reason = of.Reason
