@@ -1,33 +1,49 @@
 package metrics_test
 
 import (
+	"flag"
+	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
+var update = flag.Bool("update", false, "write the table of docs/metrics.md")
+
+// TestMetricsAreDocumented keeps the table of the page as the code has it; -update writes it.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../docs/*.md")
+	const page, begin, end = "../../docs/metrics.md", "<!-- metrics -->\n", "<!-- /metrics -->\n"
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	var docs strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		docs.Write(text)
+	before, rest, found := strings.Cut(string(text), begin)
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	want := before + begin + metricsTable(t) + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
+		return
 	}
-	nameIn := regexp.MustCompile(`fqName: "(\w+)"`)
+	require.Empty(t, cmp.Diff(want, string(text)), "write the table with -update")
+}
+
+// metricsTable has a row for each metric, by name.
+func metricsTable(t *testing.T) string {
+	t.Helper()
+	described := regexp.MustCompile(`^Desc{fqName: "(\w+)", help: "(.*?)", (?:unit: "\w*", )?constLabels: {(.*)}, variableLabels: {(.*)}}$`)
+	var rows []string
 	for _, collector := range []prometheus.Collector{
-		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewVerifications(), metrics.NewDrains(), metrics.NewBootImages(), metrics.NewAgents(),
+		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewVerifications(), metrics.NewDrains(), metrics.NewRollouts(), metrics.NewBootImages(), metrics.NewAgents(),
 	} {
 		descriptions := make(chan *prometheus.Desc)
 		go func() {
@@ -35,9 +51,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 			collector.Describe(descriptions)
 		}()
 		for description := range descriptions {
-			name := nameIn.FindStringSubmatch(description.String())
-			require.Len(t, name, 2, description)
-			assert.Contains(t, docs.String(), "`"+name[1]+"`")
+			is := described.FindStringSubmatch(description.String())
+			require.NotNil(t, is, description)
+			labels := regexp.MustCompile(`\w+`).FindAllString(regexp.MustCompile(`="[^"]*"`).ReplaceAllString(is[3]+","+is[4], ""), -1)
+			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", is[1], strings.Join(labels, ", "), is[2]))
 		}
 	}
+	slices.Sort(rows)
+	return "| metric | labels | is |\n|---|---|---|\n" + strings.Join(rows, "")
 }
