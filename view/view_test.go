@@ -159,3 +159,25 @@ func TestEveryRowOfWhatItWaitsFor(t *testing.T) {
 	}
 	require.Greater(t, rows, 15)
 }
+
+// TestFaultsOfThePage holds what docs/troubleshooting.md shows to the recorded clusters.
+func TestFaultsOfThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/troubleshooting.md")
+	require.NoError(t, err)
+	paths, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	var recorded strings.Builder
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		recorded.Write(text)
+	}
+	shown := regexp.MustCompile("(?s)```text\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, shown, 3)
+	for _, fault := range shown {
+		for line := range strings.Lines(fault[1]) {
+			require.Contains(t, recorded.String(), line)
+		}
+	}
+}
