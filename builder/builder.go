@@ -170,7 +170,9 @@ func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.Pass
 		Layers: configlayer.Sources{Fetcher: o.Fetcher, Base: o.Base}, Pinner: p.Checker, Statements: p.Registry,
 		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, PrivateStorage: o.PrivateStorage, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
-	p.Remover = retention.New(retention.Options{Client: c, Reader: reader, Clock: now, Events: publisher, Credentials: p.Checker.Source, Images: o.Images})
+	p.Remover = retention.New(retention.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Credentials: p.Checker.Source, Images: o.Images, Count: o.Metrics.Deleted,
+	})
 	p.Finder = wanted.New(wanted.Options{
 		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: p.Checker, Registry: p.Registry, InWork: o.InWork,
 	})
@@ -179,7 +181,7 @@ func (b *Builder) Assemble(c client.Client, reader client.Reader, now clock.Pass
 		Attempt: o.Attempt, InWork: o.InWork,
 		Report: &report.Reporter{Clock: now, Events: publisher, Metrics: o.Metrics},
 		Cleaner: cleanup.New(cleanup.Options{
-			Client: c, Clock: now, Events: publisher, Recipes: p.Finder, Backends: o.Backends, Remover: p.Remover, Runs: p.Runs,
+			Client: c, Clock: now, Events: publisher, Recipes: p.Finder, Backends: o.Backends, Remover: p.Remover, Runs: p.Runs, Metrics: o.Metrics,
 		}),
 		Imager: making.New(making.Options{
 			Reader: reader, Clock: now, Finder: p.Finder, Registry: p.Registry, Maker: p.Maker, Images: o.Images, Metrics: o.Metrics,

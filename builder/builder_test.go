@@ -11,6 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/runs"
 	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/worldtest"
 )
@@ -755,6 +757,8 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := worldtest.Layered(t, "worker")
+			counts := metrics.NewBuilds()
+			counted := func(o *worldtest.Settings) { o.Metrics = counts }
 			b := w.Builder()
 			w.Settle(b)
 			w.Told()
@@ -778,10 +782,11 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 				assert.Equal(t, 1, strings.Count(told, "ImageRemovalFails"), told)
 				w.Clock.SetTime(w.Builds()[0].DeletionTimestamp.Add(5 * time.Minute))
 			}
-			_, err := w.ReconcileBuild(w.Builder(), build.Name)
+			_, err := w.ReconcileBuild(w.Builder(counted), build.Name)
 			require.NoError(t, err)
 			require.Empty(t, w.Builds())
 			told := strings.Join(w.Told(), "\n")
+			assert.Equal(t, map[string]bool{"deleted": tt.want == "", "failed": tt.want != ""}, deletions(t, counts))
 			if tt.want == "" {
 				assert.NotContains(t, told, "ImageNotDeleted")
 				return
@@ -790,6 +795,24 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 			assert.Contains(t, told, tt.want)
 		})
 	}
+}
+
+// deletions are the results that deletions of images have been counted with.
+func deletions(t *testing.T, counts *metrics.Builds) map[string]bool {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(counts))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	results := map[string]bool{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "layerwright_image_deletions_total" {
+				results[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() > 0
+			}
+		}
+	}
+	return results
 }
 
 // TestABuildSaysThatItIsBeingRemoved while its registry hangs: its conditions are those of its end,

@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/runs"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -40,6 +41,8 @@ type Options struct {
 	Remover  *retention.Remover
 	// Runs are the builds that this process works on.
 	Runs *runs.Runs
+	// Metrics may be nil.
+	Metrics *metrics.Builds
 }
 
 // Cleaner removes what builds leave behind.
@@ -91,6 +94,7 @@ func (c *Cleaner) Release(ctx context.Context, build *mcfgv1.MachineOSBuild) (ti
 		c.options.Events.Publish(build, events.ImageKept(image))
 	default:
 		c.options.Events.Publish(build, events.ImageNotDeleted(image, fault.Message(err)))
+		c.options.Metrics.Deleted(false)
 	}
 	return 0, status.ChangeMetadata(ctx, c.options.Client, build, func(b *mcfgv1.MachineOSBuild) {
 		controllerutil.RemoveFinalizer(b, mcfgv1.FinalizerBuildImage)

@@ -31,15 +31,13 @@ func (r *Reconciler) gatherConfig(ctx context.Context, s *scope) error {
 	if err == nil {
 		s.pool = pool
 	}
-	var configs mcfgv1.MachineOSConfigList
 	var builds mcfgv1.MachineOSBuildList
 	var images mcfgv1alpha1.MachineOSImageList
-	for _, list := range []client.ObjectList{&configs, &builds, &images} {
+	for _, list := range []client.ObjectList{&builds, &images} {
 		if err := r.options.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
-	r.options.Metrics.Configs(len(configs.Items))
 	s.all = builds.Items
 	for i := range s.all {
 		if s.all[i].Spec.MachineOSConfig.Name == s.config.Name {

@@ -28,7 +28,7 @@ type Reporter struct {
 func (r *Reporter) Transition(ctx context.Context, before, after *mcfgv1.MachineOSBuild) {
 	was, is := status.BuildStageOf(before.Status.Conditions), status.BuildStageOf(after.Status.Conditions)
 	ready := status.Find(after.Status.Conditions, status.Ready)
-	pool, now := after.Spec.MachineOSConfig.Name, r.Clock.Now()
+	pool := after.Spec.MachineOSConfig.Name
 	if waits := objects.BeginsToWait(before.Status.Conditions, after.Status.Conditions); waits != nil {
 		r.Events.Publish(after, events.Waiting(waits.Reason, waits.Message))
 	}
@@ -39,11 +39,9 @@ func (r *Reporter) Transition(ctx context.Context, before, after *mcfgv1.Machine
 		return
 	}
 	log := ctrl.LoggerFrom(ctx)
-	r.Metrics.State(pool, strings.ToLower(ready.Reason))
-	r.Metrics.Active(pool, is == mcfgv1.BuildStagePrepared || is == mcfgv1.BuildStageBuilding)
 	if is == mcfgv1.BuildStageBuilding {
 		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
-		r.Metrics.Started(pool, after.CreationTimestamp.Time, now)
+		r.Metrics.Started(pool, after.CreationTimestamp.Time, r.Clock.Now())
 		if len(after.Status.ChangedInputs) > 0 && after.Asked().Cause == "" {
 			r.Metrics.Changed(pool)
 		}
@@ -53,7 +51,7 @@ func (r *Reporter) Transition(ctx context.Context, before, after *mcfgv1.Machine
 	if !is.IsFinal() {
 		return
 	}
-	r.Metrics.Ended(pool, strings.ToLower(ready.Reason), now, tookOf(after))
+	r.Metrics.Ended(pool, strings.ToLower(ready.Reason), tookOf(after))
 	reason, message := objects.FinalOf(after.Status.Conditions)
 	log.Info("Build ended", "state", ready.Reason, "reason", reason, "image", after.Status.DigestedImagePushSpec, "message", message)
 	switch is {

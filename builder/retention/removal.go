@@ -42,6 +42,8 @@ type Options struct {
 	Credentials *credentials.Source
 	// Images knows what is attached to images.
 	Images *images.Keeper
+	// Count is told of each image whether it is gone from its registry; nil counts nothing.
+	Count func(isGone bool)
 }
 
 // Remover removes the images of builds from their registries.
@@ -52,7 +54,12 @@ type Remover struct {
 }
 
 // New makes a remover.
-func New(options Options) *Remover { return &Remover{options: options} }
+func New(options Options) *Remover {
+	if options.Count == nil {
+		options.Count = func(bool) {}
+	}
+	return &Remover{options: options}
+}
 
 // Remove removes the image from the registry, and the MachineOSImage with it. The name is for
 // people. The error is ErrPoolNames while that is about to change.
@@ -265,8 +272,10 @@ func (r *Remover) deleteFromRegistry(ctx context.Context, build *mcfgv1.MachineO
 		switch deletion.Outcome {
 		case registry.Denied, registry.Unsupported:
 			r.options.Events.Publish(build, events.ImageNotDeleted(image, deletion.Detail))
+			r.options.Count(false)
 			return nil
 		case registry.Deleted, registry.Gone:
+			r.options.Count(true)
 			ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", image, "outcome", deletion.Outcome)
 		}
 	}

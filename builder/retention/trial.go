@@ -26,9 +26,11 @@ func (r *Remover) RemoveTrial(ctx context.Context, config *mcfgv1.MachineOSConfi
 	if err != nil {
 		return err
 	}
-	if deletion.Outcome == registry.Denied || deletion.Outcome == registry.Unsupported {
+	isKept := deletion.Outcome == registry.Denied || deletion.Outcome == registry.Unsupported
+	if isKept {
 		r.options.Events.Publish(config, events.ImageNotDeleted(image, deletion.Detail))
 	}
+	r.options.Count(!isKept)
 	return nil
 }
 

@@ -217,7 +217,7 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, wire.DialContext
 	quick, reading := transport.Clone(), transport.Clone()
 	quick.ResponseHeaderTimeout, reading.ResponseHeaderTimeout = manifestPatience, blobPatience
-	return o.guard.Registry(&byPatience{quick: quick, reading: reading, patient: transport})
+	return o.guard.Registry(o.registries.Wrap(&byPatience{quick: quick, reading: reading, patient: transport}))
 }
 
 // byPatience gives up early on requests that read, and earlier on those that a registry answers

@@ -60,6 +60,8 @@ func controllerParts(options *controllerOptions) []part {
 		pools.NewNodeLabels().SetupWithManager,
 		pools.NewPolicies(options.policies()).SetupWithManager,
 		addPoolMetrics,
+		addStateMetrics,
+		func(ctrl.Manager) error { return register("the metrics of registries", options.registries) },
 		addBuilder(options),
 		addVerifier(options),
 		addRollout(options),

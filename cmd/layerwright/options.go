@@ -21,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/lease"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
@@ -96,6 +97,8 @@ type controllerOptions struct {
 	log                      command.LogOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
+	// registries count what is asked of registries.
+	registries *metrics.Registries
 	// guard is what all requests go through that write.
 	guard *lease.Guard
 	// inWork remembers what is worked on across kills of the process.
@@ -121,6 +124,7 @@ func defaultControllerOptions() *controllerOptions {
 		osDistribution:          distributions(),
 		log:                     command.DefaultLogOptions(),
 		limits:                  &registry.RateLimits{},
+		registries:              metrics.NewRegistries(),
 		guard:                   lease.NewGuard(names.ControllerLease, leaseDuration, clock.RealClock{}),
 	}
 }

@@ -12,18 +12,16 @@ import (
 // They follow transitions that have been written, so that a restart counts nothing twice. A
 // nil *Builds counts nothing.
 type Builds struct {
-	state, active, pushState    *prometheus.GaugeVec
 	jobState                    *prometheus.GaugeVec
-	started, ended              *prometheus.GaugeVec
 	total, pushes, rebuilds     *prometheus.CounterVec
 	changes                     *prometheus.CounterVec
 	signatures, attestations    *prometheus.CounterVec
+	deletions                   *prometheus.CounterVec
 	duration, queued, pushedFor *prometheus.HistogramVec
 	signedFor, attestedFor      *prometheus.HistogramVec
-	configs                     prometheus.Gauge
 }
 
-// The states of a build, in lower case as the published metrics have them.
+// The states of a build by its stage, in lower case as the published metrics have them.
 var buildStates = []string{"pending", "prepared", "building", "failed", "interrupted", "succeeded"}
 
 // The states of what builds content.
@@ -37,9 +35,6 @@ const (
 	JobFailed      = "failed"
 	JobInterrupted = "interrupted"
 )
-
-// The ways in which a push ends.
-var pushStates = []string{"succeeded", "failed"}
 
 // NewBuilds makes the metrics.
 func NewBuilds() *Builds {
@@ -56,13 +51,8 @@ func NewBuilds() *Builds {
 			Name: name, Help: help, Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1200, 1800, 2700, 3600},
 		}, labels)
 	}
-	return &Builds{
-		state:      gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
-		active:     gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
-		pushState:  gauge("ocl_image_push_state", "1 for the result of the pool's newest push, 0 for the other result.", poolState),
+	b := &Builds{
 		jobState:   gauge("ocl_build_job_state", "1 for the state that the pool's newest build of content in a Job is in, 0 for the others.", poolState),
-		started:    gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
-		ended:      gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by result.", poolState),
 		total:      counter("ocl_build_total", "Builds that ended, by result.", poolState),
 		pushes:     counter("ocl_image_push_total", "Pushes of images after the configuration was appended, by result.", poolState),
 		changes:    counter("ocl_config_change_total", "Builds that were asked for because an input of the pool's image changed.", pool),
@@ -70,7 +60,6 @@ func NewBuilds() *Builds {
 		duration:   histogram("ocl_build_duration_seconds", "Duration of builds from start to end, by result.", poolState),
 		queued:     histogram("ocl_build_queue_duration_seconds", "Time from the creation of builds to their start.", pool),
 		pushedFor:  histogram("ocl_image_push_duration_seconds", "How long pushing images took.", poolState),
-		configs:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "mco_mosc_count", Help: "Number of MachineOSConfigs."}),
 		signatures: counter("layerwright_image_signatures_total", "Signings of images, by result. Images that are signed already are not counted.", poolState),
 		signedFor: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "layerwright_image_signing_duration_seconds", Help: "How long signing images took, with the registry's time.",
@@ -81,13 +70,24 @@ func NewBuilds() *Builds {
 			Name: "layerwright_image_attesting_duration_seconds", Help: "How long attesting images took, with what they were read for and the registry's time.",
 			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 120},
 		}, poolState),
+		deletions: counter("layerwright_image_deletions_total", "Images that were to be deleted from their registry, by result: deleted, failed.", []string{"result"}),
 	}
+	for _, result := range []string{deleted, notDeleted} {
+		b.deletions.WithLabelValues(result) // the first one counts as an increase
+	}
+	return b
 }
+
+// The results of a deletion.
+const (
+	deleted    = "deleted"
+	notDeleted = "failed"
+)
 
 func (b *Builds) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		b.state, b.active, b.jobState, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
-		b.signatures, b.signedFor, b.attestations, b.attestedFor,
+		b.jobState, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor,
+		b.signatures, b.signedFor, b.attestations, b.attestedFor, b.deletions,
 	}
 }
 
@@ -105,31 +105,18 @@ func (b *Builds) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// State says which state the pool's newest build is in.
-func (b *Builds) State(pool, state string) {
-	if b == nil {
-		return
-	}
-	oneOf(b.state, pool, state, buildStates)
-}
-
 // Job says which state the pool's newest build of content is in, as what builds it says. A pool
 // whose configuration is only appended has none.
 func (b *Builds) Job(pool, state string) {
 	if b == nil {
 		return
 	}
-	oneOf(b.jobState, pool, state, jobStates)
-}
-
-// oneOf sets the state to 1 and the others to 0.
-func oneOf(gauge *prometheus.GaugeVec, pool, state string, states []string) {
-	for _, s := range states {
+	for _, s := range jobStates {
 		value := 0.0
 		if s == state {
 			value = 1
 		}
-		gauge.WithLabelValues(pool, s).Set(value)
+		b.jobState.WithLabelValues(pool, s).Set(value)
 	}
 }
 
@@ -138,16 +125,14 @@ func (b *Builds) Started(pool string, created, now time.Time) {
 	if b == nil {
 		return
 	}
-	b.started.WithLabelValues(pool).Set(float64(now.Unix()))
 	b.queued.WithLabelValues(pool).Observe(max(now.Sub(created).Seconds(), 0))
 }
 
-// Ended counts a build that has ended at the given time, after it took so long.
-func (b *Builds) Ended(pool, state string, now time.Time, took time.Duration) {
+// Ended counts a build that has ended, after it took so long.
+func (b *Builds) Ended(pool, state string, took time.Duration) {
 	if b == nil {
 		return
 	}
-	b.ended.WithLabelValues(pool, state).Set(float64(now.Unix()))
 	b.total.WithLabelValues(pool, state).Inc()
 	b.duration.WithLabelValues(pool, state).Observe(took.Seconds())
 }
@@ -158,7 +143,6 @@ func (b *Builds) Pushed(pool, state string, took time.Duration) {
 		return
 	}
 	b.pushes.WithLabelValues(pool, state).Inc()
-	oneOf(b.pushState, pool, state, pushStates)
 	b.pushedFor.WithLabelValues(pool, state).Observe(took.Seconds())
 }
 
@@ -180,6 +164,17 @@ func (b *Builds) Attested(pool, state string, took time.Duration) {
 	b.attestedFor.WithLabelValues(pool, state).Observe(took.Seconds())
 }
 
+// Deleted counts an image that was deleted from its registry, or that stays there.
+func (b *Builds) Deleted(isGone bool) {
+	switch {
+	case b == nil:
+	case isGone:
+		b.deletions.WithLabelValues(deleted).Inc()
+	default:
+		b.deletions.WithLabelValues(notDeleted).Inc()
+	}
+}
+
 // Changed counts a build that was asked for because an input changed.
 func (b *Builds) Changed(pool string) {
 	if b != nil {
@@ -194,31 +189,10 @@ func (b *Builds) Retried(pool string) {
 	}
 }
 
-// Active records whether a build of the pool runs.
-func (b *Builds) Active(pool string, runs bool) {
-	if b == nil {
-		return
-	}
-	value := 0.0
-	if runs {
-		value = 1
-	}
-	b.active.WithLabelValues(pool).Set(value)
-}
-
-// Configs says how many MachineOSConfigs there are.
-func (b *Builds) Configs(n int) {
-	if b != nil {
-		b.configs.Set(float64(n))
-	}
-}
-
 // Forget drops a pool that has no MachineOSConfig any more.
 func (b *Builds) Forget(pool string) {
 	if b == nil {
 		return
 	}
-	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.jobState, b.pushState, b.started, b.ended} {
-		c.DeletePartialMatch(prometheus.Labels{"pool": pool})
-	}
+	b.jobState.DeletePartialMatch(prometheus.Labels{"pool": pool})
 }

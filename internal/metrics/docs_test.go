@@ -43,7 +43,7 @@ func metricsTable(t *testing.T) string {
 	described := regexp.MustCompile(`^Desc{fqName: "(\w+)", help: "(.*?)", (?:unit: "\w*", )?constLabels: {(.*)}, variableLabels: {(.*)}}$`)
 	var rows []string
 	for _, collector := range []prometheus.Collector{
-		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewVerifications(), metrics.NewDrains(), metrics.NewRollouts(), metrics.NewBootImages(), metrics.NewAgents(),
+		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewState(nil), metrics.NewRegistries(), metrics.NewVerifications(), metrics.NewDrains(), metrics.NewRollouts(), metrics.NewBootImages(), metrics.NewAgents(),
 	} {
 		descriptions := make(chan *prometheus.Desc)
 		go func() {
