@@ -14,7 +14,6 @@ import (
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -27,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
-	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
 	"github.com/layerwright/layerwright/trust"
@@ -116,7 +114,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/private-networks", "components/registry-ca", "components/signing", "components/tekton", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/monitor", "components/private-networks", "components/registry-ca", "components/signing", "components/tekton", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -349,34 +347,6 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		},
 	}, got, "a new right is written down here too, so that someone looks at it")
-}
-
-func TestAlertsAskForMetricsThatExist(t *testing.T) {
-	t.Parallel()
-	var known strings.Builder
-	descriptions := make(chan *prometheus.Desc)
-	go func() {
-		defer close(descriptions)
-		metrics.NewBootImages().Describe(descriptions)
-	}()
-	for description := range descriptions {
-		known.WriteString(description.String())
-	}
-	var rule struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct{ Alert, Expr string }
-			}
-		}
-	}
-	for _, d := range documents(t, "components/alerts") {
-		require.NoError(t, yaml.Unmarshal(d.raw, &rule))
-		for _, r := range rule.Spec.Groups[0].Rules {
-			name := regexp.MustCompile(`[a-z_]+_boot_image_[a-z_]+`).FindString(r.Expr)
-			require.NotEmpty(t, name, r.Alert)
-			assert.Contains(t, known.String(), `fqName: "`+name+`"`, r.Alert)
-		}
-	}
 }
 
 func TestBindingsBindTheControllerOnly(t *testing.T) {

@@ -31,6 +31,8 @@ var components = []struct{ folder, value string }{
 	{"components/registry-ca", "registryCA"},
 	{"components/tekton", "tekton"},
 	{"components/alerts", "alerts"},
+	{"components/monitor", "monitor"},
+	{"components/dashboards", "dashboards"},
 }
 
 // values are fields of objects that a value of the chart sets. What they are in deploy/ is the
