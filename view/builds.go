@@ -104,7 +104,7 @@ func (p *poolView) imageItems() []Item {
 
 func (p *poolView) quarantined(image *mcfgv1alpha1.MachineOSImage, q *mcfgv1alpha1.ImageQuarantine) Item {
 	return Item{
-		Kind: KindImage, Names: []string{image.Name}, Assessment: Held, Step: "in quarantine",
+		Kind: KindImage, Names: []string{image.Name}, Assessment: Held, Step: stepQuarantined,
 		Since: q.Since.Time, WaitsFor: []string{q.Reason + ": " + q.Message}, Next: You, Command: resume(&subject{pool: p.pool.Name}),
 	}
 }

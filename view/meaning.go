@@ -16,6 +16,14 @@ const (
 	stepUpdated   = "updated"
 )
 
+// Steps that have a runbook.
+const (
+	stepUnanswered  = "not answering"
+	stepNoAgent     = "without agent"
+	stepHalted      = "halted"
+	stepQuarantined = "in quarantine"
+)
+
 // meaning is what a reason means to who reads it.
 type meaning struct {
 	// begins are the texts that the reason has, and has another one that is in it.
@@ -34,9 +42,9 @@ type subject struct{ node, pool, namespace, reason string }
 
 // meanings are the rows of "What it waits for" of docs/rollout.md. The first that fits is taken.
 var meanings = []meaning{
-	{[]string{words.Unanswered}, "", "not answering", Degraded, You, agentPods, IssueAgentMissing},
+	{[]string{words.Unanswered}, "", stepUnanswered, Degraded, You, agentPods, IssueAgentMissing},
 	{[]string{words.CannotGoOn}, "", "failing", Degraded, You, report, IssueNodeFailed},
-	{[]string{words.NoAgent}, "", "without agent", Held, You, agentPods, IssueAgentMissing},
+	{[]string{words.NoAgent}, "", stepNoAgent, Held, You, agentPods, IssueAgentMissing},
 	{[]string{words.Told}, "", "told to change", Progressing, Agent, agentPods, ""},
 	{[]string{words.Draining}, words.BlockedBy, stepDraining, Held, You, budget, IssueDrainBlocked},
 	{[]string{words.Draining}, words.KubeletAway, stepDraining, Held, You, describeNode, IssueNodeNotReady},
@@ -49,7 +57,7 @@ var meanings = []meaning{
 	{[]string{words.Stages}, "", stepStaging, Progressing, Agent, nil, ""},
 	{[]string{words.UpdateFailed, words.Degraded, words.Failed, words.StuckBack}, "", "failed", Degraded, You, report, IssueNodeFailed},
 	{[]string{words.WentBack}, "", "went back", Degraded, You, resume, IssueNodeFailed},
-	{[]string{words.Halted}, "", "halted", Degraded, You, resume, IssueHalted},
+	{[]string{words.Halted}, "", stepHalted, Degraded, You, resume, IssueHalted},
 	{[]string{words.NotReadyYet}, "", "becoming healthy", Progressing, Others, describeNode, ""},
 	{[]string{words.NotHealthyYet}, "", "becoming healthy", Progressing, Others, nil, IssueAlertFires},
 	{[]string{words.NotJudged, words.WaitsForHealthCheck}, "", "can't be judged", Held, You, describePool, IssueAlertFires},

@@ -199,7 +199,7 @@ func (p *printer) trouble(i *Item) {
 	}
 	if p.Health {
 		for _, detail := range []struct{ name, text string }{
-			{"objects: ", strings.Join(i.Names, ", ")}, {"has: ", i.Has}, {"should have: ", i.Wanted}, {"acts next: ", string(i.Next)},
+			{"objects: ", strings.Join(i.Names, ", ")}, {"has: ", i.Has}, {"should have: ", i.Wanted}, {"acts next: ", string(i.Next)}, {"runbook: ", i.Runbook},
 		} {
 			if detail.text != "" {
 				p.line(2*indent, detail.name+detail.text)

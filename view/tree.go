@@ -105,6 +105,8 @@ type Item struct {
 	Next Actor `json:"next,omitempty"`
 	// Command shows more, or ends the wait; empty where none does.
 	Command string `json:"command,omitempty"`
+	// Runbook is a page about what someone has to act upon; empty where there is none.
+	Runbook string `json:"runbook,omitempty"`
 	// Items are what belongs to it.
 	Items []Item `json:"items,omitempty"`
 }
@@ -149,6 +151,7 @@ func Of(o *Objects) Tree {
 	if c.others != nil {
 		t.Items = append(t.Items, Item{Kind: KindNode, Names: c.others, Step: "in no pool"})
 	}
+	addRunbooks(t.Items)
 	return t
 }
 
