@@ -58,9 +58,10 @@ image by digest. It exits with 0 if it is built, 4 if that failed, and 5 after -
 --cancel deletes the Job or PipelineRun that builds; nothing is built then until someone asks with --rebuild. --trial prints what the
 move to another stream would change, and exits with 3 if something is in its way; docs/stream-trial.md has what it leaves behind.
 
-With -f no cluster is needed, and all other flags are for that. It makes the image that "layerwright render" describes, from the same files, and pushes it: what the controller does, on a laptop
-or in a pipeline. The same inputs give the same keys and the same digest. Configuration is appended with calls to the registry
-alone, and takes about a second. The base image is read once, for an index of what it has.
+With -f no cluster is needed, and all other flags are for that. It makes the image that "layerwright render" describes, from the same
+files, and pushes it: what the controller does, on a laptop or in a pipeline. The same inputs give the same keys and the same digest.
+Configuration is appended with calls to the registry alone, and takes about a second. The base image is read once, for an index of
+what it has.
 
 A Containerfile, extensions and another kernel are built by layerwright-builder, on Linux, by root or by a user who has subordinate
 ids; RUN lines run in a user namespace, and see no credentials but those of a proxy.

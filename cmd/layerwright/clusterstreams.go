@@ -101,10 +101,10 @@ func (s *clusterStreams) text(w io.Writer) error {
 	}
 	t.end()
 	for _, u := range s.Unusable {
-		fmt.Fprintf(&out, "%s can't be used: %s: %s\n", view.Visible(u.Name), view.Visible(u.Reason), view.Visible(u.Message))
+		_, _ = fmt.Fprintf(&out, "%s can't be used: %s: %s\n", view.Visible(u.Name), view.Visible(u.Reason), view.Visible(u.Message))
 	}
 	if s.Says != "" {
-		fmt.Fprintf(&out, "The sources of streams: %s\n", view.Visible(s.Says))
+		_, _ = fmt.Fprintf(&out, "The sources of streams: %s\n", view.Visible(s.Says))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

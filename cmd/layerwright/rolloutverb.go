@@ -42,6 +42,7 @@ type rolloutRequest struct {
 
 func newRolloutCommand() *cobra.Command {
 	var cluster clusterFlags
+	half := len(view.Issues()) / 2 //nolint:mnd // the names fill two lines
 	r := &rolloutRequest{plan: rolloutPlan{format: command.Choice{Value: "text", Allowed: []string{"text", "json"}}}}
 	cmd := &cobra.Command{
 		Use:   "rollout POOL",
@@ -51,7 +52,8 @@ machineconfigpools, and for images to list machineosimages. "layerwright status 
 
 --plan changes nothing. It says which nodes would change after which, when at the earliest, and what is in the way or may harm what
 runs. Each such issue has a name:
-  ` + strings.Join(view.Issues(), ", ") + `
+  ` + strings.Join(view.Issues()[:half], ", ") + `,
+  ` + strings.Join(view.Issues()[half:], ", ") + `
 It exits with 0 if there is none, or --accept names all that there are, and with 3 otherwise. With --resume it resumes the pool in the
 first case only. It is what is known now: pods move, and nodes fail. It takes the right to list pods and poddisruptionbudgets of all
 namespaces, and to get machineconfigs.`,
@@ -61,6 +63,7 @@ namespaces, and to get machineconfigs.`,
   # Change several things, and let nodes follow when nothing but this is in the way
   layerwright rollout worker --pause
   kubectl apply -f machineconfigs/
+  layerwright build worker
   layerwright rollout worker --resume --accept SingleReplica
 
   # No further node changes, and go on

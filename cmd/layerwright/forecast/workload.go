@@ -31,7 +31,7 @@ type Workload struct {
 	of      *Forecast
 	budgets map[string][]policyv1.PodDisruptionBudget
 	owners  map[types.UID]*owner
-	// kept are the first pods of each that are kept by budgets, by the namespace and names of these.
+	// kept are the first pods that budgets keep, by the namespace and names of these.
 	kept map[string]*keptPod
 }
 
