@@ -27,8 +27,8 @@ import (
 	"github.com/layerwright/layerwright/view"
 )
 
-// pageSize is how many objects the API server sends at once.
-const pageSize = 1000
+// pageSize is how many objects the API server sends at once, which are in memory whole.
+const pageSize = 500
 
 // kind is one of those that a survey reads.
 type kind struct {
@@ -140,6 +140,9 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 				lock.Lock()
 				defer lock.Unlock()
 				return meta.EachListItem(page, func(object runtime.Object) error {
+					if of, err := meta.Accessor(object); err == nil {
+						of.SetManagedFields(nil) // which no one reads, and which is more than the rest
+					}
 					add(&s.Objects, object)
 					return nil
 				})
