@@ -268,7 +268,11 @@ func (b *clusterBuild) look(ctx context.Context, but string) (bool, error) {
 		b.progress.show(stepOf(config))
 		return false, nil
 	}
-	if b.stalled++; b.stalled < stalledLooks {
+	patience := stalledLooks
+	if wantsRebuild(config) {
+		patience = unansweredLooks
+	}
+	if b.stalled++; b.stalled < patience {
 		return false, nil
 	}
 	c := meta.FindStatusCondition(config.Status.Conditions, mcfgv1.ConditionStalled)
@@ -276,8 +280,9 @@ func (b *clusterBuild) look(ctx context.Context, but string) (bool, error) {
 }
 
 // stalledLooks is how many times a MachineOSConfig has to be seen Stalled: what was corrected just
-// now is seen a moment later.
-const stalledLooks = 3
+// now is seen a moment later. unansweredLooks is that of one whose request for a rebuild is still
+// there: it may be Stalled because of the build before.
+const stalledLooks, unansweredLooks = 3, 15
 
 // stepOf is what the controller does, in its words.
 func stepOf(config *mcfgv1.MachineOSConfig) string {

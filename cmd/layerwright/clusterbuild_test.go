@@ -127,6 +127,18 @@ func TestBuildOnACluster(t *testing.T) {
 			},
 			exitDegraded, "", "build worker-1: BuildFailed: line 2; layerwright logs worker-1",
 		},
+		"rebuild after a failure": {
+			func(b *clusterBuild) { b.rebuild = true }, configured(mcfgv1.ConditionStalled, mcfgv1.ReasonBuildFailed, "line 2"),
+			func(t *testing.T) func(int, client.Client) {
+				t.Helper()
+				then := answer(t, made("new", mcfgv1.BuildSucceeded, mcfgv1.ReasonBuilt))
+				return func(look int, c client.Client) { then(look-5, c) }
+			},
+			exitOK, "registry.example.com/os/worker@sha256:2\n", "",
+		},
+		"rebuild that can't be made": {
+			func(b *clusterBuild) { b.rebuild = true }, configured(mcfgv1.ConditionStalled, mcfgv1.ReasonPushDenied, "no right"), nil, exitDegraded, "", "MachineOSConfig worker: PushDenied: no right",
+		},
 		"rebuild that no one answers": {
 			func(b *clusterBuild) { b.rebuild, b.timeout = true, time.Minute }, configured(mcfgv1.ConditionReady, mcfgv1.ReasonSucceeded, ""), nil, exitTimedOut, "", "not at its end",
 		},

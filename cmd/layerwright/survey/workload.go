@@ -19,7 +19,9 @@ import (
 
 // What builds images.
 var (
-	Job         = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	// Job builds where imageBuilderType is Job.
+	Job = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	// PipelineRun builds where it is Pipeline.
 	PipelineRun = schema.GroupVersionKind{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}
 )
 
