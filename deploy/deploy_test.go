@@ -210,7 +210,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/signing", "components/tekton"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/monitor", "components/signing", "components/tekton"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -345,6 +345,10 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 		},
 		{"ClusterRole", "layerwright-metrics-reader"}: {
 			{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+		},
+		{"Role", "layerwright-metrics-discovery"}: {
+			{APIGroups: []string{""}, Resources: []string{"services", "endpoints", "pods"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list", "watch"}},
 		},
 	}, got, "a new right is written down here too, so that someone looks at it")
 }
