@@ -1,6 +1,7 @@
 package view
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -14,6 +15,19 @@ const (
 	gap        = "  "
 	assessment = "ASSESSMENT"
 )
+
+// Table writes rows for people as Text does, below a title. The last column is a text that may take
+// several lines. Zero as the width leaves lines as long as they are.
+func Table(w io.Writer, title string, columns []string, rows [][]string, width int) error {
+	t := &table{columns: columns}
+	for _, cells := range rows {
+		t.add(&Item{}, slices.Clone(cells)...)
+	}
+	p := newPrinter(Style{Width: width})
+	p.section(title, t)
+	_, err := io.WriteString(w, p.out.String())
+	return err
+}
 
 // table has rows of cells, the last one of which is a text that may take several lines.
 type table struct {

@@ -41,10 +41,7 @@ type Style struct {
 // act upon, with the command that shows more or helps. Commands are whole, so that they can be
 // copied. Columns that have no room are below their row.
 func Text(w io.Writer, t Tree, style Style) error {
-	p := &printer{Style: style, isWide: style.Width == 0}
-	if p.Width = max(style.Width, minWidth); p.isWide {
-		p.Width = wide
-	}
+	p := newPrinter(style)
 	p.section("Pools", p.pools(t.ofKind(KindPool)))
 	if !style.PoolsOnly {
 		p.section("Builds", p.builds(t.ofKind(KindConfig, KindBuild, KindImage)))
@@ -74,6 +71,14 @@ type printer struct {
 
 	out    strings.Builder
 	isWide bool
+}
+
+func newPrinter(style Style) *printer {
+	p := &printer{Style: style, isWide: style.Width == 0}
+	if p.Width = max(style.Width, minWidth); p.isWide {
+		p.Width = wide
+	}
+	return p
 }
 
 func (p *printer) pools(pools []Item) *table {

@@ -230,16 +230,7 @@ func (r *Reconciler) prune(ctx context.Context, s *scope) error {
 	if s.decision.Action != plan.Nothing {
 		return nil
 	}
-	keep := plan.DefaultRetention
-	if spec := s.config.Spec.Retention; spec != nil {
-		if spec.SuccessfulBuilds != nil {
-			keep.Successful = int(*spec.SuccessfulBuilds)
-		}
-		if spec.FailedBuilds != nil {
-			keep.Failed = int(*spec.FailedBuilds)
-		}
-	}
-	state := r.state(s)
+	keep, state := objects.RetentionOf(s.config), r.state(s)
 	if len(plan.Retain(state.Builds, s.decision.Build, nil, keep)) == 0 {
 		return nil
 	}

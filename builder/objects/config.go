@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -68,6 +69,16 @@ func TimeoutOf(config *mcfgv1.MachineOSConfig) time.Duration {
 		return limit
 	}
 	return defaultTimeout
+}
+
+// RetentionOf is how many builds of a MachineOSConfig are kept.
+func RetentionOf(config *mcfgv1.MachineOSConfig) plan.Retention {
+	keep := plan.DefaultRetention
+	if spec := config.Spec.Retention; spec != nil {
+		keep.Successful = int(ptr.Deref(spec.SuccessfulBuilds, int32(keep.Successful))) //nolint:gosec // a small default
+		keep.Failed = int(ptr.Deref(spec.FailedBuilds, int32(keep.Failed)))             //nolint:gosec // a small default
+	}
+	return keep
 }
 
 // PoolFacts are what matters of the pool. A pool whose nodes failed gets new images all the same:

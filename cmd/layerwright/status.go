@@ -154,20 +154,26 @@ type statusScreen struct {
 
 // look finds out what the output can show.
 func (s *statusScreen) look() {
-	s.style = view.Style{
-		Width: plainWidth, PoolsOnly: s.details.Value == "none",
-		Health: s.details.Value == "health" || s.details.Value == "all",
-	}
-	if f, isFile := s.out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
-		s.isTerminal = true
-		s.style.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
-			s.style.Width = width
-		}
-	}
+	s.style, s.isTerminal = styleOf(s.out)
+	s.style.PoolsOnly = s.details.Value == "none"
+	s.style.Health = s.details.Value == "health" || s.details.Value == "all"
 	if s.output.Value == "wide" {
 		s.style.Width = 0
 	}
+}
+
+// styleOf is what an output can show.
+func styleOf(out io.Writer) (style view.Style, isTerminal bool) {
+	style.Width = plainWidth
+	f, isFile := out.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return style, false
+	}
+	style.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+		style.Width = width
+	}
+	return style, true
 }
 
 // endError is the end of a wait that is not Done.

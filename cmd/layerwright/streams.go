@@ -21,7 +21,6 @@ import (
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/controller"
@@ -46,9 +45,7 @@ type streamsOptions struct {
 	installVersion  string
 	distribution    command.Choice
 	stream          string
-	authFile        string
-	registryCA      string
-	plainHTTP       []string
+	registry        registryFlags
 	cacheDir        string
 	format          command.Choice
 }
@@ -116,9 +113,7 @@ func (o *streamsOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.installVersion, "install-version", "", "version that the cluster was, or is being, installed with; it decides the default (default: that of the release)")
 	flags.Var(&o.distribution, "os-distribution", "whose default stream new clusters begin with: auto, OCP, SCOS or FCOS")
 	flags.StringVar(&o.stream, "stream", "", "stream whose image is printed (default: the default stream)")
-	flags.StringVar(&o.authFile, "authfile", "", "file with registry credentials, such as a pull secret (default: those of \"docker login\" or \"podman login\")")
-	flags.StringVar(&o.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know")
-	flags.StringSliceVar(&o.plainHTTP, plainHTTPFlag, nil, plainHTTPUsage)
+	o.registry.add(flags)
 	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of images (default: nothing is kept)")
 	flags.VarP(&o.format, "output", "o", "what to print: text for people, yaml or json for the OSImageStream, os-image or extensions-image for a pull spec")
 }
@@ -164,10 +159,11 @@ func (o *streamsOptions) discover(ctx context.Context, stdin io.Reader) (*mcfgv1
 	if err != nil {
 		return nil, nil, err
 	}
-	access, err := o.access()
+	images, err := o.registry.client()
 	if err != nil {
 		return nil, nil, err
 	}
+	access := source.Access{Registry: images}
 	reader := source.NewReader(source.Options{CacheDir: o.cacheDir})
 	gathered := []streams.Gathered{streams.FromArguments(o.osImage, o.extensionsImage)}
 	if data, there := configMaps[streams.ConfigMapName]; there {
@@ -251,18 +247,6 @@ func (o *streamsOptions) read(stdin io.Reader) (*mcfgv1.OSImageStream, map[strin
 	object.Name = mcfgv1.OSImageStreamName
 	object.Spec.DefaultStream = cmp.Or(o.defaultStream, object.Spec.DefaultStream)
 	return object, configMaps, nil
-}
-
-func (o *streamsOptions) access() (source.Access, error) {
-	transport, err := trusting(o.registryCA)
-	if err != nil {
-		return source.Access{}, err
-	}
-	keychain, err := keychainOf(o.authFile)
-	if err != nil {
-		return source.Access{}, err
-	}
-	return source.Access{Registry: registry.New(registry.Options{Keychain: keychain, Transport: transport, PlainHTTP: o.plainHTTP})}, nil
 }
 
 // keychainOf are the credentials of a file; of programs on this machine where there is none.
