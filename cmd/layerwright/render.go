@@ -209,13 +209,9 @@ func (o *renderOptions) options(cluster *offline.Cluster, stderr io.Writer) (*of
 	if err != nil {
 		return nil, err
 	}
-	cacheDir := o.cacheDir
-	if cacheDir == "" {
-		userCache, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("finding your cache folder (name another with --cache-dir): %w", err)
-		}
-		cacheDir = filepath.Join(userCache, "layerwright", "base-images")
+	cacheDir, err := cacheDirOf(o.cacheDir)
+	if err != nil {
+		return nil, err
 	}
 	source, err := o.readContainerfile()
 	if err != nil {
@@ -232,6 +228,18 @@ func (o *renderOptions) options(cluster *offline.Cluster, stderr io.Writer) (*of
 		Fetcher:       remote.New(remote.Options{Transport: fileTransport()}),
 		Registry:      []ggcr.Option{ggcr.WithAuthFromKeychain(authn.DefaultKeychain), ggcr.WithTransport(transport)},
 	}, nil
+}
+
+// cacheDirOf is the folder of --cache-dir, or where there is none the one in the user's cache.
+func cacheDirOf(flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	userCache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding your cache folder (name another with --cache-dir): %w", err)
+	}
+	return filepath.Join(userCache, "layerwright", "base-images"), nil
 }
 
 func (o *renderOptions) readContainerfile() (*containerfiles.Source, error) {

@@ -158,7 +158,7 @@ func Compare(m *Move) *Report {
 		To:   OS{Stream: m.To.Stream, Image: m.To.Image, Name: m.To.name(), Kernels: sorted(m.To.Kernels)},
 	}
 	if m.From.Packages != nil && m.To.Packages != nil {
-		r.Packages = comparePackages(m.From.Packages, m.To.Packages)
+		r.Packages = Packages(m.From.Packages, m.To.Packages)
 	}
 	r.Config = slices.Clone(m.Changes)
 	for _, f := range m.Replaced {

@@ -1,6 +1,9 @@
 package compare
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // PackageChanges are how the packages of two images differ.
 type PackageChanges struct {
@@ -23,9 +26,9 @@ type PackageVersion struct {
 // id is what makes two packages versions of one. The architecture counts: libraries come in two.
 type id struct{ kind, name, arch string }
 
-// comparePackages compares by name and architecture. Of what an image has in several versions, such
-// as kernels, each version counts alone.
-func comparePackages(before, after []Package) *PackageChanges {
+// Packages compares by name and architecture. Of what an image has in several versions, such as
+// kernels, each version counts alone. Everything is sorted by name.
+func Packages(before, after []Package) *PackageChanges {
 	c := &PackageChanges{}
 	older, newer := group(before), group(after)
 	for key, versions := range older {
@@ -53,7 +56,19 @@ func comparePackages(before, after []Package) *PackageChanges {
 			}
 		}
 	}
+	c.sort()
 	return c
+}
+
+func (c *PackageChanges) sort() {
+	byName := func(a, b Package) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Arch, b.Arch))
+	}
+	byVersion := func(a, b PackageVersion) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch)) }
+	slices.SortFunc(c.Added, byName)
+	slices.SortFunc(c.Removed, byName)
+	slices.SortFunc(c.Upgraded, byVersion)
+	slices.SortFunc(c.Downgraded, byVersion)
 }
 
 func (c *PackageChanges) add(key id, before, after string) {

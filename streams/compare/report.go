@@ -42,16 +42,6 @@ type Replaced struct {
 }
 
 func (r *Report) sort() {
-	if p := r.Packages; p != nil {
-		byName := func(a, b Package) int {
-			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Arch, b.Arch))
-		}
-		byVersion := func(a, b PackageVersion) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch)) }
-		slices.SortFunc(p.Added, byName)
-		slices.SortFunc(p.Removed, byName)
-		slices.SortFunc(p.Upgraded, byVersion)
-		slices.SortFunc(p.Downgraded, byVersion)
-	}
 	slices.SortFunc(r.Config, func(a, b Change) int { return cmp.Compare(a.What, b.What) })
 	slices.SortFunc(r.Replaced, func(a, b Replaced) int { return cmp.Compare(a.Path, b.Path) })
 	byPlace := func(a, b Finding) int {
