@@ -122,7 +122,7 @@ func TestBadCommandLineIsOneLine(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":       {args: []string{"contoller"}, want: `unknown command "contoller": the commands are boot-images, build, check, controller, export, lint, logs, migrate, render, report, rollout, status, streams, trial, version`},
+		"unknown command":       {args: []string{"contoller"}, want: `unknown command "contoller": the commands are boot-images, build, check, controller, diff, explain, export, images, lint, logs, migrate, render, report, rollout, status, streams, trial, verify, version`},
 		"trial of no files":     {args: []string{"trial", "--stream", "rhel-10"}, want: "no files: name files or folders"},
 		"trial of no stream":    {args: []string{"trial", "-f", "cluster.yaml"}, want: "no stream: name the one that the pool might move to"},
 		"unknown flag":          {args: []string{"controller", "--metrics"}, want: "unknown flag: --metrics"},

@@ -73,9 +73,8 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-The controller is what runs in the cluster; deploy/ holds the manifests that start it. "status", "logs", "rollout", "migrate", "boot-images"
-and "check" are about the cluster of your kubeconfig; "render" and "trial" need none, and "build" and "streams" do without one where
-files or images are named.`,
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. What is about files needs no cluster, nor do
+"build" and "streams" where files or images are named; the other commands use your kubeconfig.`,
 		Example: clusterExample + `  # How are all pools, and what do they wait for?
   layerwright status
 
@@ -114,7 +113,8 @@ type commandGroup struct {
 func commandGroups() []commandGroup {
 	return []commandGroup{
 		{"See how a cluster is:", []*cobra.Command{
-			newStatusCommand(), newLogsCommand(), newBootImagesCommand(), newStreamsCommand(), newCheckCommand(), newReportCommand(),
+			newStatusCommand(), newLogsCommand(), newImagesCommand(), newExplainCommand(), newDiffCommand(), newVerifyCommand(),
+			newBootImagesCommand(), newStreamsCommand(), newCheckCommand(), newReportCommand(),
 		}},
 		{"Steer it:", []*cobra.Command{newBuildCommand(), newRolloutCommand(), newMigrateCommand()}},
 		{"Work with files:", []*cobra.Command{newRenderCommand(), newLintCommand(), newTrialCommand(), newExportCommand()}},
