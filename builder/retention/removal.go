@@ -86,7 +86,7 @@ func (r *Remover) remove(ctx context.Context, build *mcfgv1.MachineOSBuild) (nam
 	if err = client.IgnoreNotFound(r.options.Client.Get(ctx, client.ObjectKey{Name: build.Spec.MachineOSConfig.Name}, config)); err != nil {
 		return name, fmt.Errorf("reading MachineOSConfig %q: %w", build.Spec.MachineOSConfig.Name, err)
 	}
-	if IsKept(build, config) {
+	if isKept(build, config) {
 		return name, nil
 	}
 	credentials, err := r.options.Credentials.CredentialsOf(ctx, PushSecret(build, config), build.Asked().BaseImagePullSecret)
@@ -198,9 +198,9 @@ func (r *Remover) removeOne(ctx context.Context, push *registry.Client, t order.
 	return true, nil
 }
 
-// IsKept reports whether the image outlives its build: by the administrator's will, or because
+// isKept reports whether the image outlives its build: by the administrator's will, or because
 // someone else made it.
-func IsKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
+func isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 	if build.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" {
 		return true
 	}

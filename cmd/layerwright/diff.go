@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/cmd/layerwright/difference"
 	"github.com/layerwright/layerwright/cmd/layerwright/explanation"
 	"github.com/layerwright/layerwright/cmd/layerwright/inventory"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/nodes"
@@ -95,13 +96,13 @@ func (o *diffOptions) run(ctx context.Context, from client.Reader, out, notes io
 	if err != nil {
 		return err
 	}
-	objects := &read.Objects
-	members := inventory.Members(objects, o.pool)
+	known := &read.Objects
+	members := inventory.Members(known, o.pool)
 	if err := addOSImages(ctx, from, members); err != nil {
 		noteTo(notes, err.Error())
 	}
-	i := slices.IndexFunc(objects.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == o.pool })
-	find := &sides{from: from, objects: objects, pool: &objects.Pools[i], listed: inventory.Of(objects, o.pool, members)}
+	i := slices.IndexFunc(known.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == o.pool })
+	find := &sides{from: from, objects: known, pool: &known.Pools[i], listed: inventory.Of(known, o.pool, members)}
 	a, err := find.side(ctx, o.a, find.running)
 	if err != nil {
 		return err
@@ -111,8 +112,8 @@ func (o *diffOptions) run(ctx context.Context, from client.Reader, out, notes io
 		return err
 	}
 	policies := &openshiftv1.NodeDisruptionPolicyConfig{}
-	if len(objects.Machines) > 0 {
-		policies = &objects.Machines[0].Spec.NodeDisruptionPolicy
+	if len(known.Machines) > 0 {
+		policies = &known.Machines[0].Spec.NodeDisruptionPolicy
 	}
 	d := difference.Of(o.pool, *a, *b, policies)
 	if d.SamePackages == "" {
@@ -181,7 +182,7 @@ func (s *sides) of(image *mcfgv1alpha1.MachineOSImage) *difference.Side {
 	side := &difference.Side{
 		Name: image.Name, Image: image.Spec.PullSpec, Base: image.Spec.BaseOSImagePullSpec, MachineConfig: image.Configuration(),
 	}
-	addBuild(side, inventory.BuildOf(s.objects, image))
+	addBuild(side, owner.BuildOf(s.objects.Builds, image))
 	return side
 }
 

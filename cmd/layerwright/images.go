@@ -225,7 +225,7 @@ func size(bytes *int64) string {
 type pruned struct {
 	Pool     string              `json:"pool"`
 	Waits    string              `json:"waits,omitempty"`
-	Removals []inventory.Removal `json:"removals"`
+	Removals []retention.Removal `json:"removals"`
 }
 
 func (o *imagesOptions) printPrune(ctx context.Context, from client.Reader, objects *view.Objects, out io.Writer) error {
@@ -237,8 +237,8 @@ func (o *imagesOptions) printPrune(ctx context.Context, from client.Reader, obje
 	if err != nil {
 		return err
 	}
-	result := pruned{Pool: o.pool, Removals: []inventory.Removal{}}
-	removals, waits := inventory.Prune(config, objects.Builds, references)
+	result := pruned{Pool: o.pool, Removals: []retention.Removal{}}
+	removals, waits := retention.Preview(config, objects.Builds, references)
 	result.Waits, result.Removals = waits, append(result.Removals, removals...)
 	if o.output.Value == "json" {
 		return printJSON(out, result)

@@ -49,8 +49,8 @@ func lintContainerfile(source containerfiles.Source) (problems []lintProblem) {
 	return problems
 }
 
-// lintObjects is what can be said of objects: each MachineConfig, those of each role together, and the
-// Containerfiles of MachineOSConfigs.
+// lintObjects is what can be said of objects: each MachineConfig, those of each role together, and
+// the Containerfiles of MachineOSConfigs.
 func lintObjects(c *offline.Cluster) (problems []lintProblem) {
 	problems = lintConfigs(c)
 	for _, config := range c.OSConfigs {

@@ -123,8 +123,8 @@ func (r *report) writeTo(ctx context.Context, name string, stdout io.Writer) (er
 	return err
 }
 
-// own are the files that this program adds: its version and the cluster's, and the status. A cluster
-// that does not answer at all is an error.
+// own are the files that this program adds: its version and the cluster's, and the status. A
+// cluster that does not answer at all is an error.
 func (r *report) own(ctx context.Context) (map[string][]byte, error) {
 	asking, err := discovery.NewDiscoveryClientForConfig(r.config)
 	if err != nil {

@@ -62,3 +62,18 @@ func Builds(ctx context.Context, from client.Reader, config string) ([]*mcfgv1.M
 	}
 	return builds, nil
 }
+
+// BuildOf is the build that made an image; nil where it is gone.
+func BuildOf(builds []mcfgv1.MachineOSBuild, image *mcfgv1alpha1.MachineOSImage) *mcfgv1.MachineOSBuild {
+	var made *mcfgv1.MachineOSBuild
+	for i := range builds {
+		b := &builds[i]
+		if b.Name == image.Labels[mcfgv1.LabelMachineOSBuild] {
+			return b
+		}
+		if b.Status.DigestedImagePushSpec == image.Spec.PullSpec {
+			made = b
+		}
+	}
+	return made
+}

@@ -35,8 +35,8 @@ const (
 	budgetClientOpen = 60.0  // milliseconds until it has said its version
 )
 
-// BenchmarkClient measures the program that releases have: how large it is, how soon it has started,
-// and how long it reads a large cluster.
+// BenchmarkClient measures the program that releases have: how large it is, how soon it has
+// started, and how long it reads a large cluster.
 func BenchmarkClient(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "kubectl-layerwright")
 	cmd := exec.CommandContext(b.Context(), "make", "-C", repository(b), "binary", "TAGS=client", "PKG=./cmd/layerwright", "OUT="+program)

@@ -164,7 +164,8 @@ func (c *Collector) write(text *strings.Builder, k kind, items []unstructured.Un
 	return nil
 }
 
-// logs adds the end of the logs of all pods of Layerwright, also of a container before it restarted.
+// logs adds the end of the logs of all pods of Layerwright, also of a container before it
+// restarted.
 func (c *Collector) logs(ctx context.Context) error {
 	pods, err := c.Pods.Pods(c.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/cmd/layerwright/inventory"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/view"
 )
 
@@ -217,7 +218,7 @@ func ofImage(o *mcfgv1alpha1.MachineOSImage) *Image {
 
 // said is "yes", or why not; empty where nothing is said.
 func said(o *mcfgv1alpha1.MachineOSImage, condition string) string {
-	text := inventory.Said(o, condition)
+	text := status.Word(o.Status.Conditions, condition)
 	if c := meta.FindStatusCondition(o.Status.Conditions, condition); c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {
 		text += ": " + c.Message
 	}
@@ -232,7 +233,7 @@ func Find(o *view.Objects, name string) (*mcfgv1.MachineOSBuild, *mcfgv1alpha1.M
 		return &o.Builds[i], imageOf(o, &o.Builds[i])
 	}
 	if i = slices.IndexFunc(o.Images, func(image mcfgv1alpha1.MachineOSImage) bool { return IsNamed(&image, name) }); i >= 0 {
-		return inventory.BuildOf(o, &o.Images[i]), &o.Images[i]
+		return owner.BuildOf(o.Builds, &o.Images[i]), &o.Images[i]
 	}
 	var newest *mcfgv1.MachineOSBuild
 	for i := range o.Builds {

@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	// mostBytes is what the files of one ConfigMap may have together. An object may have 1 MiB, with
-	// binary content a third longer than it is.
+	// mostBytes is what the files of one ConfigMap may have together. An object may have 1 MiB,
+	// with binary content a third longer than it is.
 	mostBytes = 700 << 10
 	// defaultFileMode and defaultDirMode are Ignition's.
 	defaultFileMode = 0o644
@@ -55,8 +55,8 @@ type fileOf struct {
 }
 
 // ConfigMaps are the files and units of a pool's configuration as ConfigMaps for bootc, sorted by
-// folder, and what ConfigMaps have no words for: links, users, kernel arguments, files to download or
-// with names that are no keys.
+// folder, and what ConfigMaps have no words for: links, users, kernel arguments, files to download
+// or with names that are no keys.
 func ConfigMaps(pool, namespace string, config *machineconfigs.Config) (configMaps []corev1.ConfigMap, left []string, err error) {
 	files, left, err := filesOf(&config.Ignition)
 	if err != nil {

@@ -1,7 +1,6 @@
 // Package inventory lists the images of a pool: those that the cluster knows, and those that the
 // registry has under tags of the pool.
 //
-// Rule: Of and Prune are pure functions of plain objects. Read alone asks a registry, for tags,
-// manifests and configs and never for layers, and what it can't find out stays unknown. Retention
-// is decided by builder/plan, here as in the controller.
+// Rule: Of is a pure function of plain objects. Read alone asks a registry, for tags, manifests and
+// configs and never for layers, and what it can't find out stays unknown.
 package inventory

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/view"
@@ -77,7 +76,7 @@ func Of(o *view.Objects, pool string, members []plan.Node) *Inventory {
 	for _, object := range own {
 		image := imageOf(object, v.ComparedWith)
 		image.Nodes = running[object.Spec.PullSpec]
-		if build := BuildOf(o, object); build != nil {
+		if build := owner.BuildOf(o.Builds, object); build != nil {
 			asked := build.Asked()
 			image.Stream, image.BuildKey = asked.OSImageStream, cmp.Or(asked.BuildKey, build.Status.BuildKey)
 		}
@@ -131,26 +130,11 @@ func most(running map[mcfgv1.ImageDigestFormat]int) mcfgv1.ImageDigestFormat {
 	return found
 }
 
-// BuildOf is the build that made an image; nil where it is gone.
-func BuildOf(o *view.Objects, image *mcfgv1alpha1.MachineOSImage) *mcfgv1.MachineOSBuild {
-	var made *mcfgv1.MachineOSBuild
-	for i := range o.Builds {
-		b := &o.Builds[i]
-		if b.Name == image.Labels[mcfgv1.LabelMachineOSBuild] {
-			return b
-		}
-		if b.Status.DigestedImagePushSpec == image.Spec.PullSpec {
-			made = b
-		}
-	}
-	return made
-}
-
 // imageOf is what a MachineOSImage says.
 func imageOf(o *mcfgv1alpha1.MachineOSImage, comparedWith mcfgv1.ImageDigestFormat) Image {
 	image := Image{
 		Image: o.Spec.PullSpec, Name: o.Name, Base: o.Spec.BaseOSImagePullSpec,
-		Signed: Said(o, mcfgv1alpha1.ImageSigned), Attested: Said(o, mcfgv1alpha1.ImageAttested),
+		Signed: status.Word(o.Status.Conditions, mcfgv1alpha1.ImageSigned), Attested: status.Word(o.Status.Conditions, mcfgv1alpha1.ImageAttested),
 	}
 	if q := o.Quarantined(); q != nil {
 		image.Quarantine = q.Reason + ": " + q.Message
@@ -174,16 +158,4 @@ func larger(a, b *int64) *int64 {
 		return b
 	}
 	return a
-}
-
-// Said is "yes" where a condition is True, and else its reason; empty where it is not there.
-func Said(o *mcfgv1alpha1.MachineOSImage, condition string) string {
-	switch c := meta.FindStatusCondition(o.Status.Conditions, condition); {
-	case c == nil:
-		return ""
-	case c.Status == metav1.ConditionTrue:
-		return "yes"
-	default:
-		return c.Reason
-	}
 }

@@ -1,4 +1,4 @@
-package inventory
+package retention
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/retention"
 )
 
 // Removal is a build that retention removes.
@@ -20,10 +19,10 @@ type Removal struct {
 	Stays  string `json:"stays,omitempty"`
 }
 
-// Prune says what the controller would remove of the builds of a MachineOSConfig, the newest first.
+// Preview says what the controller would remove of the builds of a MachineOSConfig, the newest first.
 // References are the images, by digest, that something uses. Waits is why it removes nothing before
 // that.
-func Prune(config *mcfgv1.MachineOSConfig, builds []mcfgv1.MachineOSBuild, references map[string]bool) (removals []Removal, waits string) {
+func Preview(config *mcfgv1.MachineOSConfig, builds []mcfgv1.MachineOSBuild, references map[string]bool) (removals []Removal, waits string) {
 	own, existing := map[string]*mcfgv1.MachineOSBuild{}, []plan.Existing(nil)
 	for i := range builds {
 		if builds[i].Spec.MachineOSConfig.Name == config.Name {
@@ -64,9 +63,9 @@ func Prune(config *mcfgv1.MachineOSConfig, builds []mcfgv1.MachineOSBuild, refer
 func stays(config *mcfgv1.MachineOSConfig, b *mcfgv1.MachineOSBuild, builds []mcfgv1.MachineOSBuild, isGone map[string]bool) string {
 	image := b.Status.DigestedImagePushSpec
 	switch {
-	case retention.IsKept(b, config) && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "":
+	case isKept(b, config) && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "":
 		return "someone else built it"
-	case retention.IsKept(b, config):
+	case isKept(b, config):
 		return "spec.retention.imageDeletion is Disabled"
 	}
 	for i := range builds {
