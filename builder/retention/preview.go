@@ -19,9 +19,9 @@ type Removal struct {
 	Stays  string `json:"stays,omitempty"`
 }
 
-// Preview says what the controller would remove of the builds of a MachineOSConfig, the newest first.
-// References are the images, by digest, that something uses. Waits is why it removes nothing before
-// that.
+// Preview says what the controller would remove of the builds of a MachineOSConfig, the newest
+// first. References are the images, by digest, that something uses. Waits is why it removes nothing
+// before that.
 func Preview(config *mcfgv1.MachineOSConfig, builds []mcfgv1.MachineOSBuild, references map[string]bool) (removals []Removal, waits string) {
 	own, existing := map[string]*mcfgv1.MachineOSBuild{}, []plan.Existing(nil)
 	for i := range builds {

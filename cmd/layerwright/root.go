@@ -112,12 +112,12 @@ type commandGroup struct {
 
 func commandGroups() []commandGroup {
 	return []commandGroup{
-		{"See how a cluster is:", []*cobra.Command{
+		{"Commands that show how a cluster is:", []*cobra.Command{
 			newStatusCommand(), newLogsCommand(), newImagesCommand(), newExplainCommand(), newDiffCommand(), newVerifyCommand(),
 			newBootImagesCommand(), newStreamsCommand(), newCheckCommand(), newReportCommand(),
 		}},
-		{"Steer it:", []*cobra.Command{newBuildCommand(), newRolloutCommand(), newMigrateCommand()}},
-		{"Work with files:", []*cobra.Command{newRenderCommand(), newLintCommand(), newTrialCommand(), newExportCommand()}},
+		{"Commands that steer it:", []*cobra.Command{newBuildCommand(), newRolloutCommand(), newMigrateCommand()}},
+		{"Commands for files:", []*cobra.Command{newRenderCommand(), newLintCommand(), newTrialCommand(), newExportCommand()}},
 	}
 }
 

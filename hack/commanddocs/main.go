@@ -58,7 +58,7 @@ func subcommands(help []byte) (names []string) {
 	for lines := bufio.NewScanner(bytes.NewReader(help)); lines.Scan(); {
 		line := lines.Text()
 		switch {
-		case line == "Available Commands:":
+		case strings.HasPrefix(line, "Commands ") || strings.HasSuffix(line, " Commands:"): // groups have titles of their own
 			listed = true
 		case !strings.HasPrefix(line, "  "):
 			listed = false
