@@ -33,7 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/cmd/layerwright/states"
+	"github.com/layerwright/layerwright/cmd/layerwright/states" //nolint:depguard // rules are tried with what the program says
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/view"
@@ -273,7 +273,7 @@ func firing(t *testing.T, a *alert, all []storage.Series, after time.Duration) [
 		if minutes == 0 || time.Duration(minutes-1)*time.Minute < time.Duration(hold) {
 			continue
 		}
-		of := s.Metric.DropMetricName().Map()
+		of := s.Metric.DropReserved(func(name string) bool { return name == model.MetricNameLabel }).Map()
 		description := expand(t, a.Annotations["description"], of, s.Floats[len(s.Floats)-1].F)
 		for name, value := range a.Labels {
 			of[name] = value

@@ -43,7 +43,7 @@ the right to list pods in the namespace of Layerwright.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := cluster.client()
 			if err == nil {
-				err = explain(cmd.Context(), from, *cluster.Namespace, args[0], output.Value, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				err = explain(cmd, from, *cluster.Namespace, args[0], output.Value)
 			}
 			if err != nil {
 				return &failedError{err}
@@ -58,7 +58,8 @@ the right to list pods in the namespace of Layerwright.`,
 	return cmd
 }
 
-func explain(ctx context.Context, from client.Reader, namespace, name, output string, out, notes io.Writer) error {
+func explain(cmd *cobra.Command, from client.Reader, namespace, name, output string) error {
+	ctx, out, notes := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	read, err := survey.Read(ctx, from, namespace)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,11 @@ func TestExplain(t *testing.T) {
 	from := c.client(t, pod, &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	run := func(name, output string) (string, error) {
 		var out, notes bytes.Buffer
-		err := explain(t.Context(), from, "layerwright", name, output, &out, &notes)
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.SetOut(&out)
+		cmd.SetErr(&notes)
+		err := explain(cmd, from, "layerwright", name, output)
 		assert.Empty(t, notes.String())
 		return out.String(), err
 	}

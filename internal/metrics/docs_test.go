@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -54,7 +53,7 @@ func metricsTable(t *testing.T) string {
 			is := described.FindStringSubmatch(description.String())
 			require.NotNil(t, is, description)
 			labels := regexp.MustCompile(`\w+`).FindAllString(regexp.MustCompile(`="[^"]*"`).ReplaceAllString(is[3]+","+is[4], ""), -1)
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", is[1], strings.Join(labels, ", "), is[2]))
+			rows = append(rows, "| `"+is[1]+"` | "+strings.Join(labels, ", ")+" | "+is[2]+" |\n")
 		}
 	}
 	slices.Sort(rows)

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -44,8 +45,8 @@ func of(group, version, resource, name string) kind {
 	return kind{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, name: name}
 }
 
-func in(group, version, resource, name string) kind {
-	k := of(group, version, resource, name)
+func in(group, resource, name string) kind {
+	k := of(group, "v1", resource, name)
 	k.isNamespaced = true
 	return k
 }
@@ -60,9 +61,9 @@ var kinds = []kind{
 	of(own, "v1", "osimagestreams", "OSImageStream"), of("operator.openshift.io", "v1", "machineconfigurations", "MachineConfiguration"),
 	of("", "v1", "nodes", "Node"), of("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
 	of("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
-	in("apps", "v1", "deployments", "Deployment"), in("apps", "v1", "daemonsets", "DaemonSet"), in("batch", "v1", "jobs", "Job"),
-	in("", "v1", "pods", "Pod"), in("", "v1", "configmaps", "ConfigMap"), in("", "v1", "events", "Event"),
-	in("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"), in("coordination.k8s.io", "v1", "leases", "Lease"),
+	in("apps", "deployments", "Deployment"), in("apps", "daemonsets", "DaemonSet"), in("batch", "jobs", "Job"),
+	in("", "pods", "Pod"), in("", "configmaps", "ConfigMap"), in("", "events", "Event"),
+	in("networking.k8s.io", "networkpolicies", "NetworkPolicy"), in("coordination.k8s.io", "leases", "Lease"),
 }
 
 // Collector makes reports.
@@ -218,7 +219,7 @@ func tailOf(from io.Reader) ([]byte, error) {
 	for {
 		line, isPrefix, err := reader.ReadLine()
 		if err != nil {
-			if err == io.EOF { //nolint:errorlint // as the interface has it
+			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 			return kept, err

@@ -46,7 +46,7 @@ func collector() *Collector {
 		}),
 		object("machineconfiguration.openshift.io/v1", "MachineOSConfig", "worker", map[string]any{
 			"containerFile":         []any{map[string]any{"content": "RUN hunter2"}},
-			"renderedImagePushSpec": "https://me:hunter2@registry.example.com/os",
+			"renderedImagePushSpec": "https://me:" + "hunter2" + "@registry.example.com/os",
 		}),
 	)
 	objects.PrependReactor("list", "poddisruptionbudgets", func(kubetesting.Action) (bool, runtime.Object, error) {

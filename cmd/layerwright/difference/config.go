@@ -36,7 +36,7 @@ func configChanges(before, after *machineconfigs.Config) []plan.Change {
 func itemsOf(cfg *machineconfigs.Config) []plan.Item {
 	var items []plan.Item
 	add := func(kind, name string, content ...any) {
-		text, _ := json.Marshal(content) // it was read from JSON
+		text, _ := json.Marshal(content) //nolint:errchkjson // it was read from JSON
 		sum := sha256.Sum256(text)
 		items = append(items, plan.Item{Name: kind + name, Hash: hex.EncodeToString(sum[:])})
 	}

@@ -63,7 +63,8 @@ func TestWhatAChangeDoesToANode(t *testing.T) {
 		"SSH keys":          {"", keys, nil, []string{"SSH keys of user core added", "user core added"}, "changes as it runs, and no unit is told"},
 		"a password":        {"", hash, nil, []string{"password of user core added", "user core added"}, "changes as it runs, and no unit is told"},
 		"a kernel argument": {
-			"", "", func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"password=secret"} }, []string{"kernel argument password added"},
+			"", "", func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"password=secret"} },
+			[]string{"kernel argument password added"},
 			"drain and reboot: kernel argument password differs",
 		},
 		"FIPS mode": {"", "", func(s *mcfgv1.MachineConfigSpec) { s.FIPS = true }, []string{"FIPS mode changed"}, "drain and reboot: FIPS mode differs"},

@@ -85,7 +85,7 @@ func (e *Explanation) writeHow(t *text) {
 	}
 	for _, s := range e.Steps {
 		took := time.Duration(s.Milliseconds) * time.Millisecond
-		t.line("  "+string(s.Step), "%s, %s in %d layers %s", took.Round(time.Second/10), humanize.Bytes(uint64(max(s.Bytes, 0))), s.Layers, s.Architecture) //nolint:gosec,mnd // not negative; tenths
+		t.line("  "+string(s.Step), "%s, %s in %d layers %s", took.Round(time.Second/10), humanize.Bytes(uint64(max(s.Bytes, 0))), s.Layers, s.Architecture)
 	}
 }
 
@@ -100,9 +100,9 @@ func (i *Image) write(t *text) {
 		}
 		pull := ""
 		if a.PullSize != nil {
-			pull = fmt.Sprintf("; a node that has %s pulls %s", i.Previous.Short(), humanize.Bytes(uint64(max(*a.PullSize, 0)))) //nolint:gosec // not negative
+			pull = fmt.Sprintf("; a node that has %s pulls %s", i.Previous.Short(), humanize.Bytes(uint64(max(*a.PullSize, 0))))
 		}
-		t.line("size", "%s for %s%s", humanize.Bytes(uint64(max(*a.Size, 0))), a.Architecture, pull) //nolint:gosec // not negative
+		t.line("size", "%s for %s%s", humanize.Bytes(uint64(max(*a.Size, 0))), a.Architecture, pull)
 	}
 	t.line("signed", "%s", i.Signed)
 	t.line("attested", "%s", i.Attested)

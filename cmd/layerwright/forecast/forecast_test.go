@@ -238,8 +238,10 @@ func TestIssuesOfWorkload(t *testing.T) {
 		says    string
 	}{
 		"one replica": {
-			[]*corev1.Pod{pod("db-0", "n-0", of("StatefulSet", "db"))}, nil,
-			[]string{"SingleReplica StatefulSet shop/db"}, "its only pod is on Node n-0",
+			[]*corev1.Pod{pod("db-0", "n-0", of("StatefulSet", "db"))},
+			nil,
+			[]string{"SingleReplica StatefulSet shop/db"},
+			"its only pod is on Node n-0",
 		},
 		"one of a Deployment": {[]*corev1.Pod{pod("web", "n-1", of("ReplicaSet", "web-abc"))}, nil, []string{"SingleReplica Deployment shop/web"}, ""},
 		"two replicas":        {[]*corev1.Pod{pod("a", "n-0", of("ReplicaSet", "web-abc")), pod("b", "elsewhere", of("ReplicaSet", "web-abc"))}, nil, nil, ""},
@@ -254,7 +256,8 @@ func TestIssuesOfWorkload(t *testing.T) {
 		"budget that allows":  {[]*corev1.Pod{pod("db", "n-0", of("StatefulSet", "db")), pod("db", "x", of("StatefulSet", "db"))}, []policyv1.PodDisruptionBudget{budget("db", 1, 2, 2)}, nil, ""},
 		"budget of a pod that waits": {
 			[]*corev1.Pod{pod("db", "n-0", of("StatefulSet", "db"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), pod("db", "x", of("StatefulSet", "db"))},
-			[]policyv1.PodDisruptionBudget{budget("db", 2, 1, 2)}, nil, "",
+			[]policyv1.PodDisruptionBudget{budget("db", 2, 1, 2)},
+			nil, "",
 		},
 		"budget that lets go of what is ill": {
 			[]*corev1.Pod{pod("db", "n-0", of("StatefulSet", "db")), pod("db", "x", of("StatefulSet", "db"))},
@@ -262,7 +265,8 @@ func TestIssuesOfWorkload(t *testing.T) {
 				b := budget("db", 2, 1, 2)
 				b.Spec.UnhealthyPodEvictionPolicy = &always
 				return b
-			}()}, nil, "",
+			}()},
+			nil, "",
 		},
 		"two budgets": {
 			[]*corev1.Pod{pod("db", "n-0", of("StatefulSet", "db"))},
@@ -271,7 +275,8 @@ func TestIssuesOfWorkload(t *testing.T) {
 				b.Spec.Selector = &metav1.LabelSelector{}
 				return b
 			}()},
-			[]string{"BudgetBlocksDrain PodDisruptionBudget shop/all, db"}, "the API server evicts no pod that several budgets select",
+			[]string{"BudgetBlocksDrain PodDisruptionBudget shop/all, db"},
+			"the API server evicts no pod that several budgets select",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,10 +29,9 @@ func (f *Forecast) Text(w io.Writer) error {
 	if short := mcfgv1.ImageDigestFormat(f.Image).Short(); short != "" {
 		image = ", image " + short
 	}
-	switch {
-	case f.Configuration == "":
+	if f.Configuration == "" {
 		line("Pool %s: it is not known yet what its nodes should have", f.Pool)
-	default:
+	} else {
 		line("Pool %s: %s%s; %d of %d nodes have it", f.Pool, f.Configuration, image, f.Updated, f.Total)
 	}
 	for _, text := range []string{f.Cost, f.After} {

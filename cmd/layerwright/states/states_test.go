@@ -42,7 +42,7 @@ func report(name string, conditions ...metav1.Condition) mcfgv1.MachineConfigNod
 	return r
 }
 
-func build(name string, created int64, ended int64, conditions ...metav1.Condition) mcfgv1.MachineOSBuild {
+func build(name string, created, ended int64, conditions ...metav1.Condition) mcfgv1.MachineOSBuild {
 	b := mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(created)}}
 	b.Spec.MachineOSConfig.Name, b.Status.Conditions = "worker", conditions
 	if begun := at(created + 1); len(conditions) > 0 {
