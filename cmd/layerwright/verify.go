@@ -125,11 +125,12 @@ func (o *verifyOptions) judge(ctx context.Context, cluster func() (client.Reader
 	if err != nil {
 		return nil, err
 	}
-	source, err := o.source(ctx, from, read, mcfgv1.ImageDigestFormat(resolved.Image), repository)
+	pinned := repository + "@" + resolved.Digest.String()
+	source, err := o.source(ctx, from, read, mcfgv1.ImageDigestFormat(resolved.Image), pinned)
 	if err != nil {
 		return nil, err
 	}
-	return verdict.Judge(ctx, images, repository+"@"+resolved.Digest.String(), source, now)
+	return verdict.Judge(ctx, images, pinned, source, now)
 }
 
 // pinnedOf is the image of a MachineOSImage that is named in short.
@@ -144,7 +145,8 @@ func pinnedOf(o *view.Objects, name string) (string, error) {
 }
 
 // source is who is trusted.
-func (o *verifyOptions) source(ctx context.Context, from client.Reader, read *survey.Survey, image mcfgv1.ImageDigestFormat, repository string) (verdict.Source, error) {
+func (o *verifyOptions) source(ctx context.Context, from client.Reader, read *survey.Survey, image mcfgv1.ImageDigestFormat, pinned string) (verdict.Source, error) {
+	repository, _, _ := strings.Cut(pinned, "@")
 	file := o.key + o.policy // one of them at most
 	if file != "" {
 		text, err := os.ReadFile(file) //nolint:gosec // the user names the file
@@ -179,7 +181,7 @@ func (o *verifyOptions) source(ctx context.Context, from client.Reader, read *su
 	case err != nil:
 		return verdict.Source{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
 	}
-	return verdict.FromNodes(pool, rendered, repository)
+	return verdict.FromNodes(pool, rendered, pinned)
 }
 
 // poolOf is the pool that an image is of; empty where that is not known.

@@ -3,6 +3,7 @@ package signaturepolicy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -23,22 +24,24 @@ type Demand struct {
 	Looks bool
 }
 
-// DemandOf is what files make nodes ask of images of a repository, which is named with its registry
-// and pulled by digest. Requirements of other kinds than the ones that are made here are an error.
-func DemandOf(files Files, repository string) (Demand, error) {
+// DemandOf is what files make nodes ask of an image, which is named with its registry and pulled by
+// digest; of a repository alone, it is what they ask of its images unless the policy names one of
+// them. Requirements of other kinds than the ones that are made here are an error.
+func DemandOf(files Files, pinned string) (Demand, error) {
+	repository, _, _ := strings.Cut(pinned, "@")
 	p, err := readPolicy(files[PolicyPath])
 	if err != nil {
 		return Demand{}, err
 	}
 	var d Demand
 	list := p.standard
-	for _, scope := range append(scopesOf(repository), "") {
+	for _, scope := range append(scopesOf(pinned), "") {
 		raw, has := p.transports[dockerTransport][scope]
 		if !has {
 			continue
 		}
-		if d.Scope, list = scope, nil; json.Unmarshal(raw, &list) != nil {
-			return d, fmt.Errorf("reading %s: the requirements for %q are no list", PolicyPath, scope)
+		if d.Scope, list = scope, nil; json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+			return d, fmt.Errorf("reading %s: the requirements for %q are no list, or an empty one, with which nodes pull nothing", PolicyPath, scope)
 		}
 		break
 	}
@@ -57,7 +60,7 @@ func DemandOf(files Files, repository string) (Demand, error) {
 			d.Signed, d.AcceptsAnything = append(d.Signed, signed), false
 		}
 	}
-	d.Looks, err = files.looks(repository)
+	d.Looks, err = files.looks(pinned)
 	return d, err
 }
 
@@ -92,6 +95,12 @@ func readRequirement(raw json.RawMessage) (Repository, error) {
 	if r.KeyData != nil {
 		out.Keys = append(out.Keys, r.KeyData)
 	}
+	if (r.Fulcio == nil) != (len(out.Keys) > 0) {
+		return Repository{}, errors.New("it has to have either keys or fulcio")
+	}
+	if r.Fulcio == nil && (r.RekorKey != nil || len(r.RekorKeys) > 0) {
+		return Repository{}, errors.New("keys with rekorPublicKeyData: an entry of the transparency log is asked for too")
+	}
 	if r.Fulcio == nil {
 		return out, nil
 	}
@@ -103,9 +112,13 @@ func readRequirement(raw json.RawMessage) (Repository, error) {
 	return out, nil
 }
 
-// scopesOf are the scopes of a repository, the closest first (containers-policy.json(5)).
-func scopesOf(repository string) []string {
+// scopesOf are the scopes of an image, the closest first (containers-policy.json(5)).
+func scopesOf(pinned string) []string {
 	var scopes []string
+	repository, _, hasDigest := strings.Cut(pinned, "@")
+	if hasDigest {
+		scopes = append(scopes, pinned)
+	}
 	for at := repository; at != "."; at = path.Dir(at) {
 		scopes = append(scopes, at)
 	}
@@ -121,8 +134,9 @@ func scopesOf(repository string) []string {
 	}
 }
 
-// looks reports whether nodes look for signatures of a repository.
-func (f Files) looks(repository string) (bool, error) {
+// looks reports whether nodes look for signatures of an image. What two files say twice is an error,
+// as it is for nodes, which then pull nothing.
+func (f Files) looks(pinned string) (bool, error) {
 	docker := map[string]any{}
 	var standard any
 	for _, file := range f.Paths() {
@@ -133,15 +147,21 @@ func (f Files) looks(repository string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if there, has := r["default-docker"]; has {
+		if there := r["default-docker"]; there != nil {
+			if standard != nil {
+				return false, fmt.Errorf("reading %s: another file has default-docker too", file)
+			}
 			standard = there
 		}
 		settings, _ := r[dockerField].(map[string]any)
 		for scope := range settings {
+			if _, has := docker[scope]; has {
+				return false, fmt.Errorf("reading %s: another file has docker: %s too", file, scope)
+			}
 			docker[scope] = settings[scope]
 		}
 	}
-	for at := repository; at != "."; at = path.Dir(at) {
+	for _, at := range scopesOf(pinned) {
 		if settings, has := docker[at].(map[string]any); has && settings[attachmentsField] != nil {
 			return settings[attachmentsField] == true, nil
 		}

@@ -59,11 +59,17 @@ func TestDemandsOfOtherPolicies(t *testing.T) {
 		"another kind":             {policy: `{"default":[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/x"}]}`, err: "another kind"},
 		"a key in a file":          {policy: `{"default":[{"type":"sigstoreSigned","keyPath":"/x"}]}`, err: "keyPath"},
 		"a name of its own":        {policy: `{"default":[{"type":"sigstoreSigned","keyData":"AAAA","signedIdentity":{"type":"exactReference"}}]}`, err: "signedIdentity"},
+		"of one image":             {policy: `{"default":` + anything + `,"transports":{"docker":{"quay.io/os/worker":` + signed + `,"quay.io/os/worker@sha256:1":` + reject + `}}}`, scope: "quay.io/os/worker@sha256:1", rejects: true},
+		"of another image":         {policy: `{"default":` + anything + `,"transports":{"docker":{"quay.io/os/worker":` + signed + `,"quay.io/os/worker@sha256:2":` + reject + `}}}`, scope: "quay.io/os/worker", signed: 1},
+		"nothing at all":           {policy: `{"default":` + anything + `,"transports":{"docker":{"quay.io":[]}}}`, err: "an empty one"},
+		"a log's entry too":        {policy: `{"default":[{"type":"sigstoreSigned","keyData":"AAAA","rekorPublicKeyData":"AAAA"}]}`, err: "transparency log"},
+		"a key and an identity":    {policy: `{"default":[{"type":"sigstoreSigned","keyData":"AAAA","fulcio":{"caData":"AAAA"}}]}`, err: "either keys or fulcio"},
+		"no one":                   {policy: `{"default":[{"type":"sigstoreSigned"}]}`, err: "either keys or fulcio"},
 		"broken":                   {policy: `{`, err: "reading /etc/containers/policy.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			demand, err := signaturepolicy.DemandOf(signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(test.policy)}, "quay.io/os/worker")
+			demand, err := signaturepolicy.DemandOf(signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(test.policy)}, "quay.io/os/worker@sha256:1")
 			if test.err != "" {
 				require.ErrorContains(t, err, test.err)
 				return
@@ -85,10 +91,21 @@ func TestNodesThatLookForSignatures(t *testing.T) {
 		"docker: {quay.io/os: {lookaside: 'https://x'}, quay.io: {use-sigstore-attachments: true}}":              true,
 		"default-docker: {use-sigstore-attachments: true}":                                                       true,
 		"docker: {quay.io: {use-sigstore-attachments: false}}\ndefault-docker: {use-sigstore-attachments: true}": false,
+		"docker: {'*.io': {use-sigstore-attachments: false}}\ndefault-docker: {use-sigstore-attachments: true}":  false,
 		"docker: {registry.example.com: {use-sigstore-attachments: true}}":                                       false,
 	} {
 		demand, err := signaturepolicy.DemandOf(signaturepolicy.Files{signaturepolicy.RegistriesDir + "/mine.yaml": []byte(text)}, "quay.io/os/worker")
 		require.NoError(t, err, text)
 		assert.Equal(t, looks, demand.Looks, strings.ReplaceAll(text, "\n", "; "))
+	}
+}
+
+func TestNodesRefuseWhatTwoFilesSay(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"docker: {quay.io: {use-sigstore-attachments: true}}", "default-docker: {use-sigstore-attachments: true}"} {
+		_, err := signaturepolicy.DemandOf(signaturepolicy.Files{
+			signaturepolicy.RegistriesDir + "/a.yaml": []byte(text), signaturepolicy.RegistriesDir + "/b.yaml": []byte(text),
+		}, "quay.io/os/worker")
+		require.ErrorContains(t, err, "reading "+signaturepolicy.RegistriesDir+"/b.yaml: another file has ", text)
 	}
 }
