@@ -33,16 +33,16 @@ func newReportCommand() *cobra.Command {
 		Long: `Reads the objects of Layerwright, nodes, budgets, and what is in its namespace: pods and their logs, Jobs, events. All of it goes into
 an archive that only you can read. Nothing in the cluster is changed.
 
-No Secret is read. Contents of files and units of MachineConfigs, Containerfiles, values of ConfigMaps and of environment variables are
-left out, and what URLs have of users and queries. --with-contents leaves in the first three. Builds print what their RUN lines print: look at logs/
-before you hand it on.
+No Secret is read. Contents of MachineConfigs, Containerfiles, values of ConfigMaps and of environment variables, and annotations of
+other programs are left out, and what URLs have of users and queries. --with-contents leaves in the first three. Builds print what their
+RUN lines print: look at logs/ before you hand it on.
 
 It works with few rights: what it may not read is named at the end, and in lacks.txt.`,
 		Example: `  layerwright report
   layerwright report --file - | tar tz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := cluster.config()
+			config, err := cluster.impatient()
 			if err != nil {
 				return &failedError{err}
 			}

@@ -89,7 +89,7 @@ func (c *Collector) Collect(ctx context.Context, to io.Writer, files map[string]
 	compressed := gzip.NewWriter(to)
 	c.archive, c.lacks = tar.NewWriter(compressed), nil
 	for name, content := range files {
-		if err := c.add(name, content); err != nil {
+		if err := c.add(name, []byte(fault.Redact(string(content)))); err != nil {
 			return nil, err
 		}
 	}

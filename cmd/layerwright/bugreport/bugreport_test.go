@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -83,12 +84,12 @@ func unpacked(t *testing.T, packed io.Reader) map[string]string {
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	var packed bytes.Buffer
-	lacks, err := collector().Collect(t.Context(), &packed, map[string][]byte{"status.txt": []byte("Pools\n")})
+	lacks, err := collector().Collect(t.Context(), &packed, map[string][]byte{"status.txt": []byte("Pools https://me:hunter2@example.com\n")})
 	require.NoError(t, err)
 	require.Len(t, lacks, 1)
 	assert.Contains(t, lacks[0], "poddisruptionbudgets: ")
 	files := unpacked(t, &packed)
-	assert.Equal(t, "Pools\n", files["status.txt"])
+	assert.Contains(t, files["status.txt"], "Pools https://")
 	assert.Equal(t, lacks[0]+"\n", files["lacks.txt"])
 	assert.Contains(t, files["objects/machineconfigs.yaml"], "path: /etc/token")
 	assert.Contains(t, files["objects/machineconfigs.yaml"], "source: 'left out: 13 bytes'")
@@ -135,4 +136,39 @@ func TestTailOfALog(t *testing.T) {
 	assert.NotContains(t, string(kept), "hunter2")
 	assert.True(t, strings.HasSuffix(string(kept), " last\n"))
 	assert.NotContains(t, string(kept), strings.Repeat("y", longestLine+1))
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	env := []any{map[string]any{"name": "A", "value": "hunter2"}}
+	pod := map[string]any{
+		"containers": []any{map[string]any{"env": env}}, "initContainers": []any{map[string]any{"env": env}}, "ephemeralContainers": []any{map[string]any{"env": env}},
+	}
+	template := map[string]any{"template": map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{"vault.example.com/token": "hunter2"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"env": env}}, "initContainers": []any{map[string]any{"env": env}}},
+	}}
+	for kind, spec := range map[string]map[string]any{
+		"Node": {}, "Pod": pod, "Deployment": template, "DaemonSet": template, "Job": template,
+		"MachineConfig": {
+			"kernelArguments": []any{"quiet", "luks.key=hunter2"},
+			"config": map[string]any{
+				"kernelArguments": map[string]any{"shouldExist": []any{"luks.key=hunter2"}},
+				"Storage":         map[string]any{"FILES": []any{map[string]any{"Contents": map[string]any{"Source": "data:,hunter2"}}}},
+				"ignition":        map[string]any{"config": map[string]any{"merge": []any{map[string]any{"httpHeaders": []any{map[string]any{"name": "A", "value": "hunter2"}}}}}},
+			},
+		},
+	} {
+		object := (&unstructured.Unstructured{Object: map[string]any{"spec": spec, "metadata": map[string]any{"annotations": map[string]any{
+			"agent.example.io/env": "TOKEN=hunter2", "kapp": "hunter2", "machineconfiguration.openshift.io/state": "Done",
+			"kubectl.kubernetes.io/last-applied-configuration": "hunter2",
+		}}}}).DeepCopy().Object
+		redact(object, kind, kind != "MachineConfig") // contents are those of MachineConfigs, and no environment
+		text := fmt.Sprint(object)
+		assert.NotContains(t, text, "hunter2", kind)
+		assert.Contains(t, text, "machineconfiguration.openshift.io/state:Done", kind)
+		if kind == "MachineConfig" {
+			assert.Contains(t, text, "[quiet luks.key=left out: 7 bytes]")
+		}
+	}
 }
