@@ -60,7 +60,8 @@ type counted struct {
 // RoundTrip makes the request.
 func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(request)
-	if strings.HasPrefix(request.URL.Path, "/v2/") && !errors.Is(err, context.Canceled) {
+	isSentOn := request.Response != nil // to a host that the registry has made up, perhaps a new one each time
+	if strings.HasPrefix(request.URL.Path, "/v2/") && !isSentOn && !errors.Is(err, context.Canceled) {
 		c.registries.count(request.URL.Host, response, err)
 	}
 	return response, err

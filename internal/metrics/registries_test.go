@@ -67,3 +67,33 @@ func TestRegistries(t *testing.T) {
 	require.Error(t, get(t.Context(), "/v2/"))
 	require.Equal(t, map[string]float64{"answered": 1, "failed": 1, "unreachable": 1}, requests())
 }
+
+func TestRegistriesThatRedirect(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			http.Redirect(w, r, "https://localhost:"+strings.Split(r.Host, ":")[1]+"/v2/elsewhere", http.StatusTemporaryRedirect)
+		}
+	}))
+	defer server.Close()
+	r := metrics.NewRegistries()
+	client := server.Client()
+	transport, is := client.Transport.(*http.Transport)
+	require.True(t, is)
+	transport.TLSClientConfig.ServerName = "example.com"
+	client.Transport = r.Wrap(transport)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v2/", http.NoBody)
+	require.NoError(t, err)
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, 2, asked)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(r))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		require.Len(t, family.GetMetric(), 1, "a host that a registry names is none of ours: %s", family.GetName())
+	}
+}
