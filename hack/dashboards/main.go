@@ -94,7 +94,7 @@ func builds() []row {
 		}},
 		{"Registries", []panel{
 			{"Requests", "Requests of the controller in a second", "reqps", `sum by (registry, result) (rate(layerwright_registry_requests_total[5m]))`, "{{registry}} {{result}}"},
-			{"Certificates", "How long the certificates of registries are valid", "s", `min by (registry) (layerwright_registry_certificate_expiry_timestamp_seconds) - time()`, "{{registry}}"},
+			{"Certificates", "How long the certificates of registries are valid", "s", `max by (registry) (layerwright_registry_certificate_expiry_timestamp_seconds) - time()`, "{{registry}}"},
 			{"Deleted images", "In a day, by result", "short", `sum by (result) (increase(layerwright_image_deletions_total[1d]))`, "{{result}}"},
 		}},
 	}
