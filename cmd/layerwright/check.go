@@ -42,7 +42,7 @@ What your rights don't show is "unknown", and doesn't fail.`,
   layerwright check -o json | jq -r '.[] | select(.state == "mend").run'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := cluster.config()
+			config, err := cluster.impatient()
 			if err != nil {
 				return &failedError{err}
 			}

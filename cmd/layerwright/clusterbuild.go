@@ -214,7 +214,7 @@ func (b *clusterBuild) follow(ctx context.Context, look func(context.Context) (b
 	const patience = 30 // looks in a row without an answer
 	begun, failures := b.clock.Now(), 0
 	for {
-		isEnd, err := look(ctx)
+		isEnd, err := b.within(ctx, begun, look)
 		var ended *endError
 		switch {
 		case ctx.Err() != nil:
@@ -240,6 +240,16 @@ func (b *clusterBuild) follow(ctx context.Context, look func(context.Context) (b
 		case <-b.clock.After(lookEvery):
 		}
 	}
+}
+
+// within looks for no longer than there is time left.
+func (b *clusterBuild) within(ctx context.Context, begun time.Time, look func(context.Context) (bool, error)) (bool, error) {
+	if b.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(b.timeout-b.clock.Since(begun), time.Millisecond))
+		defer cancel()
+	}
+	return look(ctx)
 }
 
 // look looks at the newest build, but for the one with a UID: that was there before it was asked

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -256,4 +257,21 @@ func TestProgressLine(t *testing.T) {
 	p.end()
 	assert.Equal(t, "\r\x1b[K[==========          ] step build, inst\r\x1b[K", screen.String())
 	assert.Empty(t, bar("3 of 0"))
+}
+
+func TestBuildEndsInTimeWhereTheAPIServerHangs(t *testing.T) {
+	t.Parallel()
+	var out, notes bytes.Buffer
+	b := building(t, &out, &notes, nil, configured(mcfgv1.ConditionReconciling, "Building", ""))
+	b.clock, b.timeout = clock.RealClock{}, 50*time.Millisecond
+	looked := 0
+	err := b.follow(t.Context(), func(ctx context.Context) (bool, error) {
+		looked++
+		<-ctx.Done()
+		return false, ctx.Err()
+	})
+	var ended *endError
+	require.ErrorAs(t, err, &ended)
+	assert.Equal(t, exitTimedOut, ended.code)
+	assert.Equal(t, 1, looked)
 }

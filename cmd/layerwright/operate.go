@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,9 +60,22 @@ func (f clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
+// answerPatience is how long one answer of the API server may take. Lists come in pages.
+const answerPatience = time.Minute
+
+// impatient is a configuration for all but what is followed: with --request-timeout, or else one
+// with which no command waits forever for an API server that has stopped answering.
+func (f clusterFlags) impatient() (*rest.Config, error) {
+	config, err := f.config()
+	if err == nil && config.Timeout == 0 {
+		config.Timeout = answerPatience
+	}
+	return config, err
+}
+
 // client reads and changes the kinds of a survey.
 func (f clusterFlags) client() (client.Client, error) {
-	config, err := f.config()
+	config, err := f.impatient()
 	if err != nil {
 		return nil, err
 	}
