@@ -47,7 +47,7 @@ func (r *rolloutRequest) checkPlan() error {
 
 // foresee prints the plan. It fails where issues are left that were not accepted.
 func (r *rolloutRequest) foresee(ctx context.Context, cluster clusterFlags, from client.Reader, out io.Writer) error {
-	config, err := cluster.config()
+	config, err := cluster.impatient()
 	if err != nil {
 		return err
 	}
@@ -101,6 +101,7 @@ func (r *rolloutRequest) forecast(ctx context.Context, from client.Reader, in *f
 		return nil, errors.New("a plan needs all of the cluster's objects: " + strings.Join(read.Notes, "; "))
 	}
 	in.Pool, in.Objects = &read.Objects.Pools[at], &read.Objects
+	r.planned = in.Pool
 	if name := in.Pool.Spec.Configuration.Name; name != "" {
 		in.Config = &mcfgv1.MachineConfig{}
 		if err := from.Get(ctx, client.ObjectKey{Name: name}, in.Config); apierrors.IsNotFound(err) {

@@ -72,6 +72,27 @@ func TestPlanOfARollout(t *testing.T) {
 	}
 }
 
+// TestResumeIsOfThePoolThatWasPlanned: what came after the plan may have other issues.
+func TestResumeIsOfThePoolThatWasPlanned(t *testing.T) {
+	t.Parallel()
+	c := rolling(t)
+	r := rolloutRequest{pool: "worker", resume: true, plan: rolloutPlan{accepted: []string{"UnmanagedPod"}}}
+	made, err := r.forecast(t.Context(), c, &forecast.Input{Now: time.Unix(0, 0), Resuming: true}, "layerwright")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, r.judge(made, &out))
+	pool := &mcfgv1.MachineConfigPool{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "worker"}, pool))
+	pool.Spec.Configuration.Name = "c"
+	require.NoError(t, c.Update(t.Context(), pool))
+	require.ErrorContains(t, r.apply(t.Context(), c, &out), "pool worker was not changed, since it has changed after it was read: run the command again")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "worker"}, pool))
+	assert.True(t, pool.Spec.Paused)
+	_, err = r.forecast(t.Context(), c, &forecast.Input{Now: time.Unix(0, 0), Resuming: true}, "layerwright")
+	require.NoError(t, err)
+	require.NoError(t, r.apply(t.Context(), c, &out), "of the plan of what is there now")
+}
+
 func TestPlanForPrograms(t *testing.T) {
 	t.Parallel()
 	r := rolloutRequest{pool: "worker"}

@@ -38,6 +38,8 @@ type rolloutRequest struct {
 	ignoreWindows string
 	dryRun        bool
 	plan          rolloutPlan
+	// planned is the pool of which a plan was made; nil where none was.
+	planned *mcfgv1.MachineConfigPool
 }
 
 func newRolloutCommand() *cobra.Command {
@@ -129,9 +131,12 @@ func (r *rolloutRequest) check() error {
 
 // apply changes the pool.
 func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writer) error {
-	pool, err := getPool(ctx, c, r.pool)
-	if err != nil {
-		return err
+	pool := r.planned // and no later one, of which the plan may not be true
+	if pool == nil {
+		var err error
+		if pool, err = getPool(ctx, c, r.pool); err != nil {
+			return err
+		}
 	}
 	var images mcfgv1alpha1.MachineOSImageList
 	if r.undo || r.to != "" {
@@ -153,7 +158,11 @@ func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writ
 			options = append(options, client.DryRunAll)
 			said = append(said, "nothing was changed, since this was a dry run")
 		}
-		if err := c.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...); err != nil {
+		err = c.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...)
+		if apierrors.IsConflict(err) {
+			return fmt.Errorf("pool %s was not changed, since it has changed after it was read: run the command again", r.pool)
+		}
+		if err != nil {
 			return fmt.Errorf("changing pool %s: %w", r.pool, err)
 		}
 	}
