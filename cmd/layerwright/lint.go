@@ -18,7 +18,7 @@ import (
 	"github.com/layerwright/layerwright/view"
 )
 
-// longestContainerfile is how much of a file is read: more is refused, and the refusal says so.
+// longestContainerfile is how long a Containerfile may be here, which an object can't hold more of.
 const longestContainerfile = 1 << 20
 
 func newLintCommand() *cobra.Command {
@@ -108,7 +108,10 @@ func readSource(name string, stdin io.Reader) (containerfiles.Source, error) {
 		defer file.Close() //nolint:errcheck // it was only read
 		from = file
 	}
-	content, err := io.ReadAll(io.LimitReader(from, longestContainerfile))
+	content, err := io.ReadAll(io.LimitReader(from, longestContainerfile+1))
+	if len(content) > longestContainerfile { // its end may be what is wrong with it
+		return source, fmt.Errorf("reading %q: it is longer than %d bytes, and no Containerfile that a MachineOSConfig could have", source.Name, longestContainerfile)
+	}
 	source.Text = string(content)
 	return source, err
 }

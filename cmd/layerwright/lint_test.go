@@ -2,13 +2,24 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// bomb is a document of a few lines that means billions.
+func bomb() string {
+	text := "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+	for i := 1; i < 10; i++ {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), ", "))
+	}
+	return text
+}
 
 func TestLintFiles(t *testing.T) {
 	t.Parallel()
@@ -46,6 +57,14 @@ spec:
   machineConfigPool: {name: worker}
   containerFile: [{content: "FROM nosuch"}, {containerfileArch: ARM64, configMapRef: {name: missing}}]
 `, exitHeld, `MachineOSConfig "worker": Error: reading the Containerfiles`, "1 to mend"},
+		"one that would be read in part": {"Containerfile", "FROM configs\n" + strings.Repeat("#\n", longestContainerfile/2) + "RUN --security=insecure true\n", exitFailure, "", "it is longer than"},
+		"a name that a terminal obeys": {"mc.yaml", `
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata: {name: 50-a}
+spec: {kernelType: "\u001b[2Jfast\u009b"}
+`, exitHeld, `[2Jfast`, "1 to mend"},
+		"aliases of aliases": {"mc.yaml", bomb(), exitFailure, "", "aliasing"},
 		"unknown field": {"mc.yaml", `
 apiVersion: machineconfiguration.openshift.io/v1
 kind: MachineConfig
@@ -62,6 +81,7 @@ spec: {kernelArgument: [quiet]}
 			assert.Equal(t, test.code, code, "%s%s", stdout.String(), stderr.String())
 			assert.Contains(t, stdout.String(), test.stdout)
 			assert.Contains(t, stderr.String(), test.stderr)
+			assert.False(t, strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\u009b"), "%q", stdout.String())
 		})
 	}
 	var stdout, stderr bytes.Buffer
