@@ -436,9 +436,5 @@ func (b *clusterBuild) report(ctx context.Context, trial *mcfgv1.StreamTrial) (s
 			text = whole["report.txt"]
 		}
 	}
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	for i := range lines {
-		lines[i] = view.Visible(lines[i])
-	}
-	return strings.Join(lines, "\n") + "\n", nil
+	return visibleLines(strings.TrimRight(text, "\n")) + "\n", nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -156,7 +157,11 @@ func (o *exportOptions) printContainerfiles(ctx context.Context, c *offline.Clus
 			continue
 		}
 		printed = true
-		if _, err := fmt.Fprintf(stdout, "# %s\n%s", p.Architecture, p.Containerfile.Text); err != nil {
+		text := p.Containerfile.Text
+		if _, isTerminal := styleOf(stdout); isTerminal {
+			text = visibleLines(text)
+		}
+		if _, err := fmt.Fprintf(stdout, "# %s\n%s", p.Architecture, text); err != nil {
 			return err
 		}
 	}
@@ -164,6 +169,15 @@ func (o *exportOptions) printContainerfiles(ctx context.Context, c *offline.Clus
 		_, _ = fmt.Fprintf(stderr, "layerwright: nothing is built for pool %s: its configuration is appended to the base image\n", o.pool)
 	}
 	return nil
+}
+
+// visibleLines is a text of several lines that controls no terminal.
+func visibleLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = view.Visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // printShell prints how to enter the image that nodes should run.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
@@ -184,10 +188,36 @@ func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.Containe
 
 // printJSON prints for programs.
 func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := w.Write(escaped(text.Bytes()))
+	return err
 }
+
+// escaped is JSON without characters that control a terminal: encoding/json escapes those of ASCII
+// but for DEL alone. All that are left are in strings.
+func escaped(text []byte) []byte {
+	if !bytes.ContainsFunc(text, controls) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		if !controls(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	return out
+}
+
+func controls(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
 // complete reads what the flags name.
 func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Options, error) {
