@@ -95,7 +95,7 @@ func TestShells(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "shell-worker", pod.Name)
 	assert.False(t, *pod.Spec.AutomountServiceAccountToken)
-	for _, bad := range []string{"registry.example.com/os/worker:latest", image + "; reboot", "", "$(reboot)"} {
+	for _, bad := range []string{"registry.example.com/os/worker:latest", image + "; reboot", "", "$(reboot)", "--env-host=a.b/" + image} {
 		_, err := export.Podman(bad)
 		require.ErrorContains(t, err, "no name@digest", bad)
 		_, err = export.Pod("worker", "layerwright", bad)

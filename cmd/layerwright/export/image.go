@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,9 @@ const shell = "/bin/bash"
 func checked(image string) error {
 	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
 		return fmt.Errorf("the image that nodes should run is no name@digest: %w", err)
+	}
+	if strings.HasPrefix(image, "-") {
+		return fmt.Errorf("the image that nodes should run is no name@digest: %q would be a flag", image)
 	}
 	return nil
 }
