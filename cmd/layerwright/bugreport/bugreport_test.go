@@ -49,6 +49,9 @@ func collector() *Collector {
 			"containerFile":         []any{map[string]any{"content": "RUN hunter2"}},
 			"renderedImagePushSpec": "https://me:" + "hunter2" + "@registry.example.com/os",
 		}),
+		object("machineconfiguration.openshift.io/v1", "MachineOSBuild", "worker-1", map[string]any{
+			"decision": map[string]any{"inputs": map[string]any{"containerfiles": []any{map[string]any{"arch": "NoArch", "text": "RUN hunter2"}}}},
+		}),
 	)
 	objects.PrependReactor("list", "poddisruptionbudgets", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, "", errors.New("no"))
@@ -94,6 +97,7 @@ func TestCollect(t *testing.T) {
 	assert.Contains(t, files["objects/machineconfigs.yaml"], "path: /etc/token")
 	assert.Contains(t, files["objects/machineconfigs.yaml"], "source: 'left out: 13 bytes'")
 	assert.Contains(t, files["objects/machineosconfigs.yaml"], "registry.example.com/os")
+	assert.Contains(t, files["objects/machineosbuilds.yaml"], "text: 'left out: 11 bytes'")
 	assert.Contains(t, files, "logs/layerwright-controller-0/controller.log")
 	assert.Contains(t, files, "logs/layerwright-controller-0/controller.previous.log")
 	assert.NotContains(t, files, "logs/layerwright-controller-0/waiting.log")

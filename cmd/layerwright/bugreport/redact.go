@@ -23,6 +23,7 @@ var secretive = map[string][]string{
 		"spec.config.ignition.config.merge.*.httpHeaders.*.value", "spec.config.ignition.config.replace.httpHeaders.*.value",
 	},
 	"MachineOSConfig": {"spec.containerFile.*.content"},
+	"MachineOSBuild":  {"spec.decision.inputs.containerfiles.*.text"},
 	"ConfigMap":       {"data.*", "binaryData.*"},
 	"Pod":             {"spec.containers.*.env.*.value", "spec.initContainers.*.env.*.value", "spec.ephemeralContainers.*.env.*.value"},
 	"Deployment":      {"spec.template.spec.containers.*.env.*.value", "spec.template.spec.initContainers.*.env.*.value"},
