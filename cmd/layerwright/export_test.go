@@ -55,7 +55,7 @@ func TestExport(t *testing.T) {
 		"MachineConfigs": {"worker", "yaml", []string{"---\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\n", "name: 50-motd", "path: /etc/motd"}, "", ""},
 		"Ignition":       {"worker", "ignition", []string{`"path": "/etc/motd"`, `"version": "3.5.0"`}, "", ""},
 		"ConfigMaps":     {"worker", "configmaps", []string{"kind: ConfigMap", "bootc.coreos.io/baseDir: /etc", "motd: hi", "namespace: mine"}, "not in the ConfigMaps: link /etc/l\n", ""},
-		"podman":         {"worker", "podman", []string{"podman run --rm --interactive --tty --entrypoint /bin/bash " + exportedImage + "\n"}, "", ""},
+		"podman":         {"worker", "podman", []string{"podman run --rm --interactive --tty --entrypoint /bin/sh " + exportedImage + "\n"}, "", ""},
 		"pod":            {"worker", "pod", []string{"kind: Pod", "name: shell-worker", "image: " + exportedImage, "imagePullSecrets:\n  - name: pull", "automountServiceAccountToken: false"}, "", ""},
 		"misspelt":       {"wroker", "yaml", nil, "", `do you mean "worker"?`},
 		"no selector":    {"new", "yaml", nil, "", "joins no MachineConfig: see its spec.machineConfigSelector"},

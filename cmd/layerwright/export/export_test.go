@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -90,11 +91,15 @@ func TestShells(t *testing.T) {
 	t.Parallel()
 	line, err := export.Podman(image)
 	require.NoError(t, err)
-	assert.Equal(t, "podman run --rm --interactive --tty --entrypoint /bin/bash "+image, line)
+	assert.Equal(t, "podman run --rm --interactive --tty --entrypoint /bin/sh "+image, line)
 	pod, err := export.Pod("worker", "layerwright", image)
 	require.NoError(t, err)
 	assert.Equal(t, "shell-worker", pod.Name)
 	assert.False(t, *pod.Spec.AutomountServiceAccountToken)
+	security := pod.Spec.Containers[0].SecurityContext
+	assert.True(t, *security.RunAsNonRoot, "the namespace's policy refuses others")
+	assert.NotZero(t, *security.RunAsUser, "the image's user is root")
+	assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, security.SeccompProfile.Type)
 	for _, bad := range []string{"registry.example.com/os/worker:latest", image + "; reboot", "", "$(reboot)", "--env-host=a.b/" + image} {
 		_, err := export.Podman(bad)
 		require.ErrorContains(t, err, "no name@digest", bad)
