@@ -17,8 +17,13 @@ func (p *poolView) configItems() []Item {
 	items := []Item{item}
 	var builds []Item
 	for i := range p.Builds {
-		if b := &p.Builds[i]; b.Spec.MachineOSConfig.Name == p.config.Name && p.isNews(b, item.Assessment == Done) {
-			builds = append(builds, p.build(b))
+		b := &p.Builds[i]
+		if b.Spec.MachineOSConfig.Name != p.config.Name || !p.isNews(b, item.Assessment == Done) {
+			continue
+		}
+		// What failed is over when the MachineOSConfig was changed, and waits for something else.
+		if build := p.build(b); build.Assessment != Degraded || item.Assessment == Degraded {
+			builds = append(builds, build)
 		}
 	}
 	for i := range builds { // a build has the same trouble, and more to show
