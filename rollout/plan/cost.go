@@ -130,8 +130,10 @@ func bytes(n int64) string {
 		return fmt.Sprintf("%.1f GB", f/giga)
 	case f >= mega:
 		return fmt.Sprintf("%.0f MB", f/mega)
-	default:
+	case f >= kilo:
 		return fmt.Sprintf("%.0f kB", f/kilo)
+	default:
+		return fmt.Sprintf("%d B", n)
 	}
 }
 

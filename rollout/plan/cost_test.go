@@ -74,6 +74,7 @@ func TestCostText(t *testing.T) {
 			"nodes: 3 reboot, 1 soft-reboot, 1 only drained, 2 without drain or reboot, 4 not known yet; about 1h30m in all; a node pulls at most 181 MB",
 		},
 		"how long is not known":  {plan.Cost{Unknown: 3, Parallel: 1, Pull: new(int64(1500e6))}, 0, 0, "nodes: 3 not known yet; a node pulls at most 1.5 GB"},
+		"a layer is tiny":        {plan.Cost{Unknown: 1, Parallel: 1, Pull: new(int64(152))}, 0, 0, "nodes: 1 not known yet; a node pulls at most 152 B"},
 		"no node has to go away": {plan.Cost{Live: 3, Parallel: 1, Pull: new(int64(1200))}, time.Minute, 0, "nodes: 3 without drain or reboot; a node pulls at most 1 kB"},
 		"it takes seconds":       {plan.Cost{Drains: 1, Parallel: 1}, 3 * time.Second, 3 * time.Second, "nodes: 1 only drained; about 1m in all"},
 	}
