@@ -78,7 +78,7 @@ func (e *Explanation) writeWhy(t *text) {
 func (e *Explanation) writeHow(t *text) {
 	t.line("how", "%s", e.Strategy)
 	if e.Waited >= time.Second {
-		t.line("waited", "%s for its slot", e.Waited)
+		t.line("waited", "%s before it began", e.Waited)
 	}
 	if e.Took > 0 {
 		t.line("took", "%s", e.Took)
