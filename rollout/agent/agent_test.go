@@ -305,8 +305,8 @@ func TestKilledAnywhere(t *testing.T) {
 			w.machine.ignores = true
 			w.target("rendered-2", "2")
 			w.settle()
-		}, `rendered-1 111111111111 staged="" Degraded "the node came back with ` + nodestest.Pinned("1") +
-			` instead of ` + nodestest.Pinned("2") + `" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`},
+		}, `rendered-1 111111111111 staged="" Degraded "the node came back with image 111111111111 ` +
+			`instead of image 222222222222" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -165,7 +165,7 @@ func changing(s *state) step {
 	case s.hasFailed():
 		return failOnce(s, s.journal.Failed)
 	case s.hasRebooted(s.desired) && !s.isThere() && !s.runs(s.goal()):
-		return failOnce(s, fmt.Sprintf("the node came back with %s instead of %s", s.booted(), s.goal()))
+		return failOnce(s, "the node came back with "+short(s.booted())+" instead of "+short(string(s.goal())))
 	case s.hasRebooted(s.desired) && s.isThere():
 		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
 	default:
@@ -238,6 +238,15 @@ func isAtWork(state string) bool {
 // wrongImageReason says which image the host has booted, and which one it should have.
 func (s *state) wrongImageReason() string {
 	return fmt.Sprintf("the node booted %s instead of %s", s.booted(), s.goal())
+}
+
+// short is an image by the start of its digest, so that a text with two of them has room where it is
+// shown.
+func short(image string) string {
+	if digest := mcfgv1.ImageDigestFormat(image).Short(); digest != "" {
+		return "image " + digest
+	}
+	return image
 }
 
 // booted names what the host has booted.
