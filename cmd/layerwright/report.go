@@ -34,8 +34,8 @@ func newReportCommand() *cobra.Command {
 an archive that only you can read. Nothing in the cluster is changed.
 
 No Secret is read. Contents of MachineConfigs, Containerfiles, values of ConfigMaps and of environment variables, and annotations of
-other programs are left out, and what URLs have of users and queries. --with-contents leaves in the first three. Builds print what their
-RUN lines print, and one that failed says which line it was: look at logs/ and status.txt before you hand it on.
+other programs are left out, and what URLs have of users and queries. --with-contents leaves in the first three. Logs have what RUN lines
+print, and status and events the line of a build that failed: look at them before you hand it on.
 
 It works with few rights: what it may not read is named at the end, and in lacks.txt.`,
 		Example: `  layerwright report
