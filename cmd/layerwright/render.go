@@ -288,7 +288,7 @@ func trusting(registryCA string) (http.RoundTripper, error) {
 	transport := ggcr.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	transport.DialContext = wire.DialContext
 	if registryCA == "" {
-		return transport, nil
+		return explaining{transport}, nil
 	}
 	certificates, err := os.ReadFile(registryCA) //nolint:gosec // the user names the file
 	if err != nil {
@@ -302,7 +302,18 @@ func trusting(registryCA string) (http.RoundTripper, error) {
 		return nil, fmt.Errorf("reading the registry's certificates: %q has no certificate in PEM", registryCA)
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	return transport, nil
+	return explaining{transport}, nil
+}
+
+// explaining says what to do where a registry's certificate is not known.
+type explaining struct{ http.RoundTripper }
+
+func (e explaining) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
+		err = fmt.Errorf("%w: --registry-ca takes a file with the certificate of its authority", err)
+	}
+	return answer, err
 }
 
 // fileTransport is what remote files of MachineConfigs come through.

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -142,4 +143,16 @@ func TestJSONControlsNoTerminal(t *testing.T) {
 	var read map[string]string
 	require.NoError(t, json.Unmarshal(out.Bytes(), &read))
 	assert.Equal(t, hostile, read[hostile], "programs read what it was")
+}
+
+func TestUnknownCertificateNamesTheFlag(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	transport, err := trusting("")
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	_, err = transport.RoundTrip(request) //nolint:bodyclose // there is no answer
+	require.ErrorContains(t, err, "--registry-ca takes a file")
 }
