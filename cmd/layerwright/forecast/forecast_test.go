@@ -243,6 +243,9 @@ func TestIssuesOfWorkload(t *testing.T) {
 			[]string{"SingleReplica StatefulSet shop/db"},
 			"its only pod is on Node n-0",
 		},
+		"the controller": {[]*corev1.Pod{pod("c", "n-0", of("ReplicaSet", "layerwright-controller-abc"), func(p *corev1.Pod) {
+			p.Labels["app.kubernetes.io/name"], p.Labels["app.kubernetes.io/component"] = "layerwright", "controller"
+		})}, nil, nil, ""},
 		"one of a Deployment": {[]*corev1.Pod{pod("web", "n-1", of("ReplicaSet", "web-abc"))}, nil, []string{"SingleReplica Deployment shop/web"}, ""},
 		"two replicas":        {[]*corev1.Pod{pod("a", "n-0", of("ReplicaSet", "web-abc")), pod("b", "elsewhere", of("ReplicaSet", "web-abc"))}, nil, nil, ""},
 		"one elsewhere":       {[]*corev1.Pod{pod("a", "elsewhere", of("ReplicaSet", "web-abc")), pod("bare", "elsewhere")}, nil, nil, ""},

@@ -80,9 +80,15 @@ func (w *Workload) Add(pod *corev1.Pod) {
 		return
 	}
 	isKept := w.keep(pod)
-	if of != nil && by.Kind != "Job" { // which makes another one, and is done once
+	if of != nil && by.Kind != "Job" && !isController(pod) { // a Job makes another one, and is done once
 		of.node, of.isKept = pod.Spec.NodeName, of.isKept || isKept
 	}
+}
+
+// isController reports whether a pod is Layerwright's controller. It may be away: nodes go on, and so
+// does the rollout when it is back.
+func isController(pod *corev1.Pod) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "layerwright" && pod.Labels["app.kubernetes.io/component"] == "controller"
 }
 
 // ownerOf names what owns a pod. The name of a Deployment's ReplicaSet ends with the hash that its
