@@ -126,16 +126,17 @@ func (d *Difference) Text() string {
 	section := func(title string, items []string) {
 		if len(items) > 0 {
 			line("%s", "")
-			line("%s (%d)", title, len(items))
+			line("%s", title)
 		}
 		for _, item := range items {
 			line("  %s", item)
 		}
 	}
-	section("Inputs of the content", texts(d.Inputs))
-	section("Configuration", texts(d.Configuration))
-	section("Packages", d.packages())
-	section("Not known", d.Unknown)
+	counted := func(title string, items []string) { section(fmt.Sprintf("%s (%d)", title, len(items)), items) }
+	counted("Inputs of the content", texts(d.Inputs))
+	counted("Configuration", texts(d.Configuration))
+	section("Packages", d.packages()) // its lines say how many
+	counted("Not known", d.Unknown)
 	return t.String()
 }
 

@@ -117,9 +117,10 @@ func TestInputsThatDiffer(t *testing.T) {
 
 func TestPackagesForPeople(t *testing.T) {
 	t.Parallel()
-	d := &Difference{Packages: compare.Packages(
+	d := &Difference{From: Side{Name: "one"}, To: Side{Name: "other"}, Packages: compare.Packages(
 		[]compare.Package{{Type: "rpm", Name: "bash", Version: "5.1-1"}, {Type: "rpm", Name: "vim", Version: "9"}, {Type: "rpm", Name: "sed", Version: "4"}},
 		[]compare.Package{{Type: "rpm", Name: "bash", Version: "5.2-1"}, {Type: "rpm", Name: "tmux", Version: "3"}, {Type: "rpm", Name: "sed", Version: "4"}},
 	)}
 	assert.Equal(t, []string{"vim 9 removed", "tmux 3 added", "bash upgraded from 5.1-1 to 5.2-1", "1 package the same"}, d.packages())
+	assert.Contains(t, d.Text(), "\nPackages\n  vim 9 removed\n", "no number of lines, which is none of packages")
 }
