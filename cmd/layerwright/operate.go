@@ -14,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
+	"github.com/layerwright/layerwright/internal/command"
 )
 
 // clusterFlags say which cluster a command is about, as those of kubectl do. They are client-go's:
@@ -95,4 +96,16 @@ func (f clusterFlags) completePools(cmd *cobra.Command, args []string, _ string)
 	var pools mcfgv1.MachineConfigPoolList
 	_ = from.List(cmd.Context(), &pools) // a shell shows no errors
 	return poolNames(pools.Items), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeChoices has shells complete the words of all flags that take one of a few.
+func completeChoices(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if choice, is := f.Value.(*command.Choice); is {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choice.Allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		completeChoices(sub)
+	}
 }

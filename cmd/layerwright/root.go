@@ -101,6 +101,7 @@ The controller is what runs in the cluster; deploy/ holds the manifests that sta
 		}
 	}
 	root.AddCommand(newVersionCommand())
+	completeChoices(root)
 	return root
 }
 

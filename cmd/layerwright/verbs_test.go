@@ -70,3 +70,12 @@ func TestVerbsOnARealControlPlane(t *testing.T) {
 	run(exitOK, "no machine resource has had its boot image updated", "boot-images")
 	run(exitFailure, "you may not list machineconfiguration.openshift.io/v1alpha1 bootimagehistories", "boot-images", "--as", "someone")
 }
+
+func TestWordsOfFlagsAreCompleted(t *testing.T) {
+	t.Parallel()
+	for flag, words := range map[string]string{"-o": "text\nwide\njson\nyaml\n", "--details": "default\nnone\nnodes\nhealth\nall\n"} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitOK, execute(t.Context(), []string{"__complete", "status", flag, ""}, &stdout, &stderr), stderr.String())
+		assert.Equal(t, words+":4\n", stdout.String())
+	}
+}
