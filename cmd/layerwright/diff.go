@@ -93,6 +93,9 @@ layers, once; what is known of them is kept. It takes the right to list the kind
 
 func (o *diffOptions) run(ctx context.Context, from client.Reader, out, notes io.Writer) error {
 	read, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
+	if err == nil {
+		err = read.Need("machineosimages", "machineosconfigs", "nodes")
+	}
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,9 @@ func explain(cmd *cobra.Command, from client.Reader, namespace, name, output str
 	noteTo(notes, read.Notes...)
 	build, image := explanation.Find(&read.Objects, name)
 	if build == nil && image == nil {
+		if err := read.Need("machineosbuilds", "machineosimages"); err != nil {
+			return err
+		}
 		return nothingOf(&read.Objects, name)
 	}
 	var steps []explanation.Step

@@ -49,7 +49,7 @@ func newExportCommand() *cobra.Command {
   containerfile  what a build runs for the image that is asked for now, by architecture; it reads the base image from its registry
   configmaps     the files and units as ConfigMaps with annotations for bootc; what ConfigMaps can't say is named on standard error
   podman         the command that opens a shell in the image that nodes should run
-  pod            the same as a pod, whose user is nobody: kubectl apply -f - && kubectl -n layerwright attach -it shell-POOL
+  pod            the same as a pod that does not run as root: kubectl apply -f - && kubectl -n layerwright attach -it shell-POOL
 
 MachineConfigs may hold secrets, and so may all but the last two.`,
 		Example: `  # Change a pool's configuration in another cluster, or look at it without one

@@ -99,6 +99,9 @@ func (o *imagesOptions) check() error {
 
 func (o *imagesOptions) run(ctx context.Context, from client.Reader, out, notes io.Writer) error {
 	read, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
+	if err == nil { // an image that no node runs may be deleted by who reads that
+		err = read.Need("machineosimages", "machineosconfigs", "machineosbuilds", "nodes")
+	}
 	if err != nil {
 		return err
 	}

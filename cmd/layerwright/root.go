@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/layerwright/layerwright/view"
 )
@@ -53,7 +54,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	_, _ = fmt.Fprintf(stderr, "layerwright: %s\n", oneLine(err.Error()))
+	text := err.Error()
+	if apierrors.IsForbidden(err) && strings.Contains(text, " cannot ") { // as the API server says it of rights
+		text += "; an administrator gives the right with a ClusterRole"
+	}
+	_, _ = fmt.Fprintf(stderr, "layerwright: %s\n", oneLine(text))
 	var ended interface{ exitCode() int }
 	if errors.As(err, &ended) {
 		return ended.exitCode()

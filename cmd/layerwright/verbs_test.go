@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,12 +22,34 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 )
 
+// allow lets a user read some kinds of Layerwright and no others.
+func allow(t *testing.T, c client.Client, user string, resources ...string) {
+	t.Helper()
+	about := metav1.ObjectMeta{Name: "reads-" + user}
+	role := &rbacv1.ClusterRole{ObjectMeta: about, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{mcfgv1.GroupVersion.Group}, Resources: resources, Verbs: []string{"get", "list"},
+	}}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: about, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: about.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		require.NoError(t, c.Create(t.Context(), o))
+		t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), o))) })
+	}
+	require.Eventually(t, func() bool { // the API server learns of it a moment later
+		var stdout, stderr bytes.Buffer
+		return execute(t.Context(), []string{"status", "--kubeconfig", clustertest.Kubeconfig(t), "--as", user}, &stdout, &stderr) == exitOK
+	}, time.Minute, 50*time.Millisecond)
+}
+
 // TestVerbsOnARealControlPlane has a pool with a node that should get another configuration, and on
 // it a pod that a budget keeps. It is not parallel: other tests run controllers on pools.
 func TestVerbsOnARealControlPlane(t *testing.T) {
 	clients, namespace := controlPlane(t)
 	scheme, err := survey.Scheme()
 	require.NoError(t, err)
+	require.NoError(t, rbacv1.AddToScheme(scheme))
 	c, err := client.New(clustertest.ControlPlane(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	require.NoError(t, await.ServiceAccount(t.Context(), clients, namespace, "default"))
@@ -63,6 +87,11 @@ func TestVerbsOnARealControlPlane(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
 	assert.False(t, pool.Spec.Paused)
 	run(exitFailure, "you may not list ", "rollout", "verbs", "--plan", "--as", "someone")
+	allow(t, c, "someone-else", "machineconfigpools")
+	for _, args := range [][]string{{"images", "verbs"}, {"images", "verbs", "--prune", "--dry-run"}, {"diff", "verbs"}, {"explain", "verbs"}, {"verify", "verbs-1"}} {
+		run(exitFailure, "layerwright: you may not list machineconfiguration.openshift.io/v1", append(args, "--as", "someone-else")...)
+	}
+	run(exitFailure, "an administrator gives the right with a ClusterRole", "rollout", "verbs", "--pause", "--as", "someone-else")
 	run(exitFailure, "pool verbs has no MachineOSConfig", "build", "verbs")
 	run(exitFailure, `do you mean "verbs"?`, "build", "vebrs")
 	run(exitFailure, `there is no stream "new"`, "migrate", "verbs", "--to", "new")

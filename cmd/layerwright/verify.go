@@ -107,6 +107,9 @@ func (o *verifyOptions) judge(ctx context.Context, cluster func() (client.Reader
 	}
 	image := o.image
 	if isNamed {
+		if err := read.Need("machineosimages"); err != nil {
+			return nil, err
+		}
 		found, err := pinnedOf(&read.Objects, o.image)
 		if err != nil {
 			return nil, err
@@ -162,6 +165,9 @@ func (o *verifyOptions) source(ctx context.Context, from client.Reader, read *su
 	pool := o.pool
 	if pool == "" {
 		pool = poolOf(&read.Objects, image, repository)
+	}
+	if err := read.Need("machineosimages", "machineosconfigs"); pool == "" && err != nil {
+		return verdict.Source{}, fmt.Errorf("whose the image is is not known: %w; --pool names the pool", err)
 	}
 	if pool == "" {
 		return verdict.Source{}, fmt.Errorf("no pool has the image, or pushes to the repository %q: say who is trusted with --pool, --trust-policy or --key", repository)

@@ -73,7 +73,7 @@ func TestRegistriesThatRedirect(t *testing.T) {
 	asked := 0
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked++; asked == 1 {
-			http.Redirect(w, r, "https://localhost:"+strings.Split(r.Host, ":")[1]+"/v2/elsewhere", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, "https://localhost:"+strings.Split(r.Host, ":")[1]+"/v2/elsewhere", http.StatusTemporaryRedirect) //nolint:gosec // is what the test is about
 		}
 	}))
 	defer server.Close()

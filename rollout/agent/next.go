@@ -240,8 +240,8 @@ func (s *state) wrongImageReason() string {
 	return fmt.Sprintf("the node booted %s instead of %s", s.booted(), s.goal())
 }
 
-// short is an image by the start of its digest, so that a text with two of them has room where it is
-// shown.
+// short is an image by the start of its digest, so that a text with two of them has room where it
+// is shown.
 func short(image string) string {
 	if digest := mcfgv1.ImageDigestFormat(image).Short(); digest != "" {
 		return "image " + digest

@@ -134,8 +134,8 @@ func scopesOf(pinned string) []string {
 	}
 }
 
-// looks reports whether nodes look for signatures of an image. What two files say twice is an error,
-// as it is for nodes, which then pull nothing.
+// looks reports whether nodes look for signatures of an image. What two files say twice is an
+// error, as it is for nodes, which then pull nothing.
 func (f Files) looks(pinned string) (bool, error) {
 	docker := map[string]any{}
 	var standard any

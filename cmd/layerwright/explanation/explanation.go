@@ -39,8 +39,8 @@ type Explanation struct {
 	// Action is Reuse, Append or Build, and Strategy what that means here.
 	Action   mcfgv1.BuildAction `json:"action,omitempty"`
 	Strategy string             `json:"strategy,omitempty"`
-	// Waited is how long the build waited, for its slot or for another build, and Took how long it took
-	// then. Steps are those of its pods, as far as there are any.
+	// Waited is how long the build waited, for its slot or for another build, and Took how long it
+	// took then. Steps are those of its pods, as far as there are any.
 	Waited time.Duration `json:"-"`
 	Took   time.Duration `json:"-"`
 	// WaitedSeconds and TookSeconds are the same for programs.

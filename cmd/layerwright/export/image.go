@@ -32,11 +32,12 @@ func Podman(image string) (string, error) {
 	return "podman run --rm --interactive --tty --entrypoint " + shell + " " + image, nil
 }
 
-// nobody is the user of the shell in a pod: Layerwright's namespace has root for builds alone.
-const nobody = 65534
+// unprivileged is the user of the shell in a pod: Layerwright's namespace has root for builds
+// alone.
+const unprivileged = 65534
 
-// Pod opens a shell in the image of a pool. It has no token, no capability, and is nobody. The pull
-// secrets are those of the namespace that it is in.
+// Pod opens a shell in the image of a pool. It has no token and no capability, and is not root. The
+// pull secrets are those of the namespace that it is in.
 func Pod(pool, namespace, image string, pullSecrets ...corev1.LocalObjectReference) (*corev1.Pod, error) {
 	if err := checked(image); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func Pod(pool, namespace, image string, pullSecrets ...corev1.LocalObjectReferen
 				Name: "shell", Image: image, Command: []string{shell}, Stdin: true, StdinOnce: true, TTY: true,
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nobody),
+					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](unprivileged),
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 				},
 			}},

@@ -85,8 +85,8 @@ func (w *Workload) Add(pod *corev1.Pod) {
 	}
 }
 
-// isController reports whether a pod is Layerwright's controller. It may be away: nodes go on, and so
-// does the rollout when it is back.
+// isController reports whether a pod is Layerwright's controller. It may be away: nodes go on, and
+// so does the rollout when it is back.
 func isController(pod *corev1.Pod) bool {
 	return pod.Labels["app.kubernetes.io/name"] == "layerwright" && pod.Labels["app.kubernetes.io/component"] == "controller"
 }

@@ -125,6 +125,23 @@ type Survey struct {
 	// Renewed is when the controller renewed its Lease, by its own clock; zero where that is not
 	// known.
 	Renewed time.Time
+
+	denied []string
+}
+
+// Need is an error where the user may not list one of these resources, such as "nodes": for who
+// can't do without, that nothing was read does not mean that there is nothing.
+func (s *Survey) Need(resources ...string) error {
+	var lacks []string
+	for _, one := range s.denied {
+		if _, resource, _ := strings.Cut(one, " "); slices.Contains(resources, resource) {
+			lacks = append(lacks, one)
+		}
+	}
+	if lacks == nil {
+		return nil
+	}
+	return &DeniedError{lacks}
 }
 
 // Read reads all kinds. The namespace is that of Layerwright.
@@ -205,6 +222,7 @@ func (s *Survey) judge(denied, absent []string) error {
 	if slices.Contains(denied, pools.gvk.GroupVersion().Identifier()+" "+pools.resource) {
 		return &DeniedError{denied}
 	}
+	s.denied = denied
 	if len(denied) > 0 {
 		s.Notes = append(s.Notes, "not shown, since you may not list them: "+strings.Join(denied, ", ")+"; "+howToGetRights)
 	}

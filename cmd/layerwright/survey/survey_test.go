@@ -101,5 +101,9 @@ func TestReadSaysWhatIsNotThere(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		assert.Equal(t, test.notes, s.Notes, name)
+		require.NoError(t, s.Need("machineosimages", "machineosbuilds"), name)
+		if name == "rights" {
+			require.EqualError(t, s.Need("machineosimages", "nodes"), "you may not list v1 nodes; an administrator gives the right with a ClusterRole that has the verbs get, list and watch for them")
+		}
 	}
 }

@@ -53,8 +53,8 @@ func FromPolicy(name string, text []byte, repository string) (Source, error) {
 	return Source{Whose: name + ": " + rule.Whose, Rules: []trust.Rule{rule}}, nil
 }
 
-// FromNodes trusts those whom the nodes of a pool trust with an image, by the signature policy of the
-// rendered MachineConfig that they have or get.
+// FromNodes trusts those whom the nodes of a pool trust with an image, by the signature policy of
+// the rendered MachineConfig that they have or get.
 func FromNodes(pool string, rendered *mcfgv1.MachineConfig, pinned string) (Source, error) {
 	repository, _, _ := strings.Cut(pinned, "@")
 	s := Source{Whose: fmt.Sprintf("the signature policy of the nodes of pool %s, in MachineConfig %s", pool, rendered.Name)}
