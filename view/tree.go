@@ -31,6 +31,24 @@ type Objects struct {
 	EachNode bool
 }
 
+// Selectors say which node is in which pool.
+func (o *Objects) Selectors() *nodes.Selectors {
+	pools := make([]*mcfgv1.MachineConfigPool, len(o.Pools))
+	for i := range o.Pools {
+		pools[i] = &o.Pools[i]
+	}
+	return nodes.NewSelectors(pools)
+}
+
+// ReportsByNode are the MachineConfigNodes by the names of their nodes.
+func (o *Objects) ReportsByNode() map[string]*mcfgv1.MachineConfigNode {
+	reports := make(map[string]*mcfgv1.MachineConfigNode, len(o.Reports))
+	for i := range o.Reports {
+		reports[o.Reports[i].Name] = &o.Reports[i]
+	}
+	return reports
+}
+
 // Assessment is how an item is, in one word.
 type Assessment int
 
@@ -167,14 +185,8 @@ type cluster struct {
 }
 
 func newCluster(o *Objects) *cluster {
-	c := &cluster{
-		Objects: o, members: map[string][]*corev1.Node{}, reports: make(map[string]*mcfgv1.MachineConfigNode, len(o.Reports)), isShown: map[string]bool{},
-	}
-	pools := make([]*mcfgv1.MachineConfigPool, len(o.Pools))
-	for i := range o.Pools {
-		pools[i] = &o.Pools[i]
-	}
-	selectors := nodes.NewSelectors(pools)
+	c := &cluster{Objects: o, members: map[string][]*corev1.Node{}, reports: o.ReportsByNode(), isShown: map[string]bool{}}
+	selectors := o.Selectors()
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
 		pool := nodes.PoolOf(selectors.Selecting(n.Labels))
@@ -183,9 +195,6 @@ func newCluster(o *Objects) *cluster {
 			continue
 		}
 		c.members[pool] = append(c.members[pool], n)
-	}
-	for i := range o.Reports {
-		c.reports[o.Reports[i].Name] = &o.Reports[i]
 	}
 	return c
 }

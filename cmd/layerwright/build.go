@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -102,7 +103,10 @@ Registries are reached with the credentials of "docker login" or "podman login" 
 				return err
 			}
 			if on.pool != "" {
-				return failed(on.open(cmd, func() error { return on.run(cmd.Context()) }))
+				return on.cluster.run(func(from client.Client) error {
+					on.open(cmd, from)
+					return on.run(cmd.Context())
+				})
 			}
 			if err := options.check(); err != nil {
 				return err

@@ -70,13 +70,9 @@ func (b *clusterBuild) add(cmd *cobra.Command) {
 	})
 }
 
-// open connects to the cluster, and runs.
-func (b *clusterBuild) open(cmd *cobra.Command, run func() error) (err error) {
-	b.out, b.progress, b.namespace = cmd.OutOrStdout(), newProgressLine(cmd.ErrOrStderr()), *b.cluster.Namespace
-	if b.from, err = b.cluster.client(); err != nil {
-		return err
-	}
-	return run()
+// open takes what the command line and the cluster give.
+func (b *clusterBuild) open(cmd *cobra.Command, from client.Client) {
+	b.from, b.out, b.progress, b.namespace = from, cmd.OutOrStdout(), newProgressLine(cmd.ErrOrStderr()), *b.cluster.Namespace
 }
 
 // check refuses flags that do not go together. Others are the flags of builds from files.

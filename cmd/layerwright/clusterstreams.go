@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
@@ -150,11 +149,7 @@ func (o *streamsOptions) printCluster(found *clusterStreams, object *mcfgv1.OSIm
 	case "json":
 		return printJSON(stdout, found)
 	case "yaml":
-		content, err := yaml.Marshal(found)
-		if err == nil {
-			_, err = stdout.Write(content)
-		}
-		return err
+		return printYAML(stdout, found)
 	case "text":
 		return found.text(stdout)
 	default: // one of the images
@@ -178,18 +173,16 @@ MachineConfiguration, which names what was skipped.`,
   layerwright boot-images -o json | jq -r '.resources[] | select(.ready | not) | .name + ": " + .says'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := cluster.client()
-			if err != nil {
-				return &failedError{err}
-			}
-			found, err := readBootImages(cmd.Context(), from)
-			if err != nil {
-				return &failedError{err}
-			}
-			if format.Value == "json" {
-				return failed(printJSON(cmd.OutOrStdout(), found))
-			}
-			return failed(found.text(cmd.OutOrStdout()))
+			return cluster.run(func(from client.Client) error {
+				found, err := readBootImages(cmd.Context(), from)
+				if err != nil {
+					return err
+				}
+				if format.Value == "json" {
+					return printJSON(cmd.OutOrStdout(), found)
+				}
+				return found.text(cmd.OutOrStdout())
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false

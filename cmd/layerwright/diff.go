@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 
 	openshiftv1 "github.com/openshift/api/operator/v1"
 	"github.com/spf13/cobra"
@@ -70,14 +69,9 @@ layers, once; what is known of them is kept. It takes the right to list the kind
 			if o.pool = args[0]; len(args) > 1 {
 				o.a, o.b = args[1], args[2]
 			}
-			from, err := o.cluster.client()
-			if err == nil {
-				err = o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}
-			if err != nil {
-				return &failedError{err}
-			}
-			return nil
+			return o.cluster.run(func(from client.Client) error {
+				return o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -92,7 +86,7 @@ layers, once; what is known of them is kept. It takes the right to list the kind
 }
 
 func (o *diffOptions) run(ctx context.Context, from client.Reader, out, notes io.Writer) error {
-	read, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
+	read, pool, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
 	if err == nil {
 		err = read.Need("machineosimages", "machineosconfigs", "nodes")
 	}
@@ -104,8 +98,7 @@ func (o *diffOptions) run(ctx context.Context, from client.Reader, out, notes io
 	if err := addOSImages(ctx, from, members); err != nil {
 		noteTo(notes, err.Error())
 	}
-	i := slices.IndexFunc(known.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == o.pool })
-	find := &sides{from: from, objects: known, pool: &known.Pools[i], listed: inventory.Of(known, o.pool, members)}
+	find := &sides{from: from, objects: known, pool: pool, listed: inventory.Of(known, o.pool, members)}
 	a, err := find.side(ctx, o.a, find.running)
 	if err != nil {
 		return err

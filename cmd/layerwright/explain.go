@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/agext/levenshtein"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,14 +40,7 @@ the right to list pods in the namespace of Layerwright.`,
   layerwright explain 222222222222`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, err := cluster.client()
-			if err == nil {
-				err = explain(cmd, from, *cluster.Namespace, args[0], output.Value)
-			}
-			if err != nil {
-				return &failedError{err}
-			}
-			return nil
+			return cluster.run(func(from client.Client) error { return explain(cmd, from, *cluster.Namespace, args[0], output.Value) })
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -120,6 +112,5 @@ func nothingOf(o *view.Objects, name string) error {
 	if len(known) == 0 {
 		return fmt.Errorf("there is no build, image or pool %q; there is none at all", name)
 	}
-	nearest := slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
-	return fmt.Errorf("there is no build, image or pool %q; do you mean %q?", name, nearest)
+	return fmt.Errorf("there is no build, image or pool %q; do you mean %q?", name, nearest(name, known))
 }

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -61,14 +61,9 @@ MachineConfigs may hold secrets, and so may all but the last two.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.pool = args[0]
-			from, err := o.cluster.client()
-			if err == nil {
-				err = o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}
-			if err != nil {
-				return &failedError{err}
-			}
-			return nil
+			return o.cluster.run(func(from client.Client) error {
+				return o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -123,7 +118,7 @@ func (o *exportOptions) run(ctx context.Context, from client.Reader, stdout, std
 	for _, what := range left {
 		_, _ = fmt.Fprintln(stderr, "layerwright: not in the ConfigMaps: "+view.Visible(what))
 	}
-	return printObjects(stdout, pointers(configMaps)...)
+	return printObjects(stdout, configMaps...)
 }
 
 // renderedOf is the MachineConfig that a pool's nodes should have.
@@ -225,11 +220,16 @@ func readCluster(ctx context.Context, from client.Reader, namespace, pool string
 		if err := from.List(ctx, kind.list); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", kind.name, err)
 		}
+		if err := meta.EachListItem(kind.list, func(object runtime.Object) error {
+			set.Objects = append(set.Objects, object.(client.Object)) //nolint:forcetypeassert // its kind is one of these
+			return nil
+		}); err != nil {
+			return nil, err
+		}
 	}
-	if known := poolNames(pools.Items); !slices.Contains(known, pool) {
-		return nil, &unknownPoolError{pool, known}
+	if _, err := poolNamed(pools.Items, pool); err != nil {
+		return nil, err
 	}
-	set.Objects = slices.Concat(objects(pools.Items), objects(configs.Items), objects(osConfigs.Items), objects(streams.Items))
 	for i := range osConfigs.Items {
 		if osConfigs.Items[i].Spec.MachineConfigPool.Name != pool {
 			continue
@@ -249,27 +249,6 @@ func readCluster(ctx context.Context, from client.Reader, namespace, pool string
 		}
 	}
 	return offline.NewCluster(set), nil
-}
-
-// pointers are those to all items.
-func pointers[T any](items []T) []*T {
-	all := make([]*T, len(items))
-	for i := range items {
-		all[i] = &items[i]
-	}
-	return all
-}
-
-// objects are items as objects.
-func objects[T any, P interface {
-	*T
-	client.Object
-}](items []T) []client.Object {
-	all := make([]client.Object, len(items))
-	for i := range items {
-		all[i] = P(&items[i])
-	}
-	return all
 }
 
 // printObjects prints objects to apply, without what an API server adds.

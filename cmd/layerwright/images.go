@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,14 +64,9 @@ now, and why. It takes the right to list the kinds of Layerwright and nodes.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			from, err := o.cluster.client()
-			if err == nil {
-				err = o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}
-			if err != nil {
-				return &failedError{err}
-			}
-			return nil
+			return o.cluster.run(func(from client.Client) error {
+				return o.run(cmd.Context(), from, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -98,7 +92,7 @@ func (o *imagesOptions) check() error {
 }
 
 func (o *imagesOptions) run(ctx context.Context, from client.Reader, out, notes io.Writer) error {
-	read, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
+	read, _, err := surveyPool(ctx, from, *o.cluster.Namespace, o.pool, notes)
 	if err == nil { // an image that no node runs may be deleted by who reads that
 		err = read.Need("machineosimages", "machineosconfigs", "machineosbuilds", "nodes")
 	}
@@ -125,16 +119,17 @@ func (o *imagesOptions) run(ctx context.Context, from client.Reader, out, notes 
 }
 
 // surveyPool reads a cluster that has a pool.
-func surveyPool(ctx context.Context, from client.Reader, namespace, pool string, notes io.Writer) (*survey.Survey, error) {
+func surveyPool(ctx context.Context, from client.Reader, namespace, name string, notes io.Writer) (*survey.Survey, *mcfgv1.MachineConfigPool, error) {
 	read, err := survey.Read(ctx, from, namespace)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if known := poolNames(read.Objects.Pools); !slices.Contains(known, pool) {
-		return nil, &unknownPoolError{pool, known}
+	pool, err := poolNamed(read.Objects.Pools, name)
+	if err != nil {
+		return nil, nil, err
 	}
 	noteTo(notes, read.Notes...)
-	return read, nil
+	return read, pool, nil
 }
 
 // noteTo says beside the output what it lacks.

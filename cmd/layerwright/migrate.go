@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +48,10 @@ Layerwright's namespace.`,
 			if err := m.checkFlags(); err != nil {
 				return err
 			}
-			return failed(m.open(cmd, func() error { return m.run(cmd.Context()) }))
+			return m.cluster.run(func(from client.Client) error {
+				m.open(cmd, from)
+				return m.run(cmd.Context())
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -143,16 +144,8 @@ func (m *migration) move(ctx context.Context, pool *mcfgv1.MachineConfigPool) er
 	before := pool.Status.OSImageStream.Name
 	change := &poolChange{Spec: map[string]any{"osImageStream": map[string]string{"name": m.stream}}}
 	change.Metadata.ResourceVersion = pool.ResourceVersion
-	patch, err := json.Marshal(change)
-	if err != nil {
+	if err := change.apply(ctx, m.from, pool, m.dryRun); err != nil {
 		return err
-	}
-	var options []client.PatchOption
-	if m.dryRun {
-		options = append(options, client.DryRunAll)
-	}
-	if err := m.from.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...); err != nil {
-		return fmt.Errorf("changing pool %s: %w", m.pool, err)
 	}
 	if m.dryRun {
 		return m.say(fmt.Sprintf("would follow stream %s; nothing was changed, since this was a dry run", m.stream))

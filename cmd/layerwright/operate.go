@@ -87,6 +87,15 @@ func (f clusterFlags) client() (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme, Mapper: survey.Mapper()})
 }
 
+// run does the work of a command in the cluster.
+func (f clusterFlags) run(work func(client.Client) error) error {
+	c, err := f.client()
+	if err == nil {
+		err = work(c)
+	}
+	return failed(err)
+}
+
 // completePools are the names of pools, for shells.
 func (f clusterFlags) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	from, err := f.client()

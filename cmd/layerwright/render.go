@@ -20,6 +20,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/remote"
@@ -218,6 +219,15 @@ func escaped(text []byte) []byte {
 }
 
 func controls(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+
+// printYAML prints for programs and people.
+func printYAML(w io.Writer, value any) error {
+	content, err := yaml.Marshal(value)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	return err
+}
 
 // complete reads what the flags name.
 func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Options, error) {

@@ -92,15 +92,14 @@ func (r *rolloutRequest) forecast(ctx context.Context, from client.Reader, in *f
 	if err != nil {
 		return nil, err
 	}
-	known := poolNames(read.Objects.Pools)
-	at := slices.IndexFunc(read.Objects.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == r.pool })
-	if at < 0 {
-		return nil, &unknownPoolError{r.pool, known}
+	pool, err := poolNamed(read.Objects.Pools, r.pool)
+	if err != nil {
+		return nil, err
 	}
 	if len(read.Notes) > 0 {
 		return nil, errors.New("a plan needs all of the cluster's objects: " + strings.Join(read.Notes, "; "))
 	}
-	in.Pool, in.Objects = &read.Objects.Pools[at], &read.Objects
+	in.Pool, in.Objects = pool, &read.Objects
 	r.planned = in.Pool
 	if name := in.Pool.Spec.Configuration.Name; name != "" {
 		in.Config = &mcfgv1.MachineConfig{}

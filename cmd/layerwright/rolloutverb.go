@@ -20,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/cmd/layerwright/survey"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/view"
 )
@@ -85,16 +86,14 @@ namespaces, and to get machineconfigs.`,
 			if err := r.check(); err != nil {
 				return err
 			}
-			to, err := cluster.client()
-			if err == nil && r.plans() {
-				if err = r.foresee(cmd.Context(), cluster, to, cmd.OutOrStdout()); err == nil && !r.resume {
-					return nil
+			return cluster.run(func(to client.Client) error {
+				if r.plans() {
+					if err := r.foresee(cmd.Context(), cluster, to, cmd.OutOrStdout()); err != nil || !r.resume {
+						return err
+					}
 				}
-			}
-			if err == nil {
-				err = r.apply(cmd.Context(), to, cmd.OutOrStdout())
-			}
-			return failed(err)
+				return r.apply(cmd.Context(), to, cmd.OutOrStdout())
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -149,21 +148,11 @@ func (r *rolloutRequest) apply(ctx context.Context, c client.Client, out io.Writ
 		return err
 	}
 	if change != nil {
-		patch, err := json.Marshal(change)
-		if err != nil {
-			return err
-		}
-		var options []client.PatchOption
 		if r.dryRun {
-			options = append(options, client.DryRunAll)
 			said = append(said, "nothing was changed, since this was a dry run")
 		}
-		err = c.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...)
-		if apierrors.IsConflict(err) {
-			return fmt.Errorf("pool %s was not changed, since it has changed after it was read: run the command again", r.pool)
-		}
-		if err != nil {
-			return fmt.Errorf("changing pool %s: %w", r.pool, err)
+		if err := change.apply(ctx, c, pool, r.dryRun); err != nil {
+			return err
 		}
 	}
 	for _, line := range said {
@@ -205,6 +194,26 @@ type poolChange struct {
 		Annotations     map[string]*string `json:"annotations,omitempty"`
 	} `json:"metadata"`
 	Spec map[string]any `json:"spec,omitempty"`
+}
+
+// apply makes the change, or only has the API server check it.
+func (c *poolChange) apply(ctx context.Context, to client.Client, pool *mcfgv1.MachineConfigPool, dryRun bool) error {
+	patch, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	var options []client.PatchOption
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	err = to.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch), options...)
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("pool %s was not changed, since it has changed after it was read: run the command again", pool.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("changing pool %s: %w", pool.Name, err)
+	}
+	return nil
 }
 
 // change is what to change, nil for nothing, and what to say of it.
@@ -280,15 +289,7 @@ func (r *rolloutRequest) image(pool *mcfgv1.MachineConfigPool, images []mcfgv1al
 	if r.to == newest {
 		return nil, nil //nolint:nilnil // the newest has no name here
 	}
-	var own []*mcfgv1alpha1.MachineOSImage
-	for i := range images {
-		if images[i].Spec.MachineConfigPool == pool.Name {
-			own = append(own, &images[i])
-		}
-	}
-	slices.SortFunc(own, func(a, b *mcfgv1alpha1.MachineOSImage) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
+	own := owner.ImagesOf(images, pool.Name)
 	var known []string
 	for _, image := range own {
 		known = append(known, image.Name)

@@ -283,10 +283,21 @@ func (e *unknownPoolError) Error() string {
 	if len(e.known) == 0 {
 		return fmt.Sprintf("there is no pool %q; there is none at all: kubectl get machineconfigpools", e.pool)
 	}
-	nearest := slices.MinFunc(e.known, func(a, b string) int {
-		return levenshtein.Distance(e.pool, a, nil) - levenshtein.Distance(e.pool, b, nil)
-	})
-	return fmt.Sprintf("there is no pool %q; do you mean %q? The pools are %s", e.pool, nearest, strings.Join(e.known, ", "))
+	return fmt.Sprintf("there is no pool %q; do you mean %q? The pools are %s", e.pool, nearest(e.pool, e.known), strings.Join(e.known, ", "))
+}
+
+// nearest is the name of those known that is most like another one.
+func nearest(name string, known []string) string {
+	return slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
+}
+
+// poolNamed is the pool of a name.
+func poolNamed(pools []mcfgv1.MachineConfigPool, name string) (*mcfgv1.MachineConfigPool, error) {
+	i := slices.IndexFunc(pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == name })
+	if i < 0 {
+		return nil, &unknownPoolError{name, poolNames(pools)}
+	}
+	return &pools[i], nil
 }
 
 func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
@@ -301,9 +312,8 @@ func (s *statusScreen) read(ctx context.Context) (*view.Tree, error) {
 		return nil, err
 	}
 	if s.pool != "" {
-		known := poolNames(read.Objects.Pools)
-		if !slices.Contains(known, s.pool) {
-			return nil, &unknownPoolError{s.pool, known}
+		if _, err := poolNamed(read.Objects.Pools, s.pool); err != nil {
+			return nil, err
 		}
 	}
 	read.Objects.EachNode = s.details.Value == "nodes" || s.details.Value == "all"

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/cmd/layerwright/offline"
@@ -275,11 +274,7 @@ func (o *streamsOptions) print(object *mcfgv1.OSImageStream, stdout io.Writer) e
 	case "json":
 		return printJSON(stdout, object)
 	case "yaml":
-		content, err := yaml.Marshal(object)
-		if err == nil {
-			_, err = stdout.Write(content)
-		}
-		return err
+		return printYAML(stdout, object)
 	}
 	for i := range object.Status.AvailableStreams {
 		stream := &object.Status.AvailableStreams[i]

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -162,32 +161,31 @@ func (o *verifyOptions) source(ctx context.Context, from client.Reader, read *su
 			return verdict.FromPolicy(file, text, repository)
 		}
 	}
-	pool := o.pool
-	if pool == "" {
-		pool = poolOf(&read.Objects, image, repository)
+	name := o.pool
+	if name == "" {
+		name = poolOf(&read.Objects, image, repository)
 	}
-	if err := read.Need("machineosimages", "machineosconfigs"); pool == "" && err != nil {
+	if err := read.Need("machineosimages", "machineosconfigs"); name == "" && err != nil {
 		return verdict.Source{}, fmt.Errorf("whose the image is is not known: %w; --pool names the pool", err)
 	}
-	if pool == "" {
+	if name == "" {
 		return verdict.Source{}, fmt.Errorf("no pool has the image, or pushes to the repository %q: say who is trusted with --pool, --trust-policy or --key", repository)
 	}
-	known := poolNames(read.Objects.Pools)
-	i := slices.IndexFunc(read.Objects.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == pool })
-	if i < 0 {
-		return verdict.Source{}, &unknownPoolError{pool, known}
+	pool, err := poolNamed(read.Objects.Pools, name)
+	if err != nil {
+		return verdict.Source{}, err
 	}
-	name := read.Objects.Pools[i].Spec.Configuration.Name
+	config := pool.Spec.Configuration.Name
 	rendered := &mcfgv1.MachineConfig{}
-	switch err := from.Get(ctx, client.ObjectKey{Name: name}, rendered); {
-	case name == "" || apierrors.IsNotFound(err):
-		return verdict.Source{}, fmt.Errorf("pool %s has no rendered MachineConfig that says whom its nodes trust; \"layerwright status %s\" says more", pool, pool)
+	switch err := from.Get(ctx, client.ObjectKey{Name: config}, rendered); {
+	case config == "" || apierrors.IsNotFound(err):
+		return verdict.Source{}, fmt.Errorf("pool %s has no rendered MachineConfig that says whom its nodes trust; \"layerwright status %s\" says more", name, name)
 	case apierrors.IsForbidden(err):
 		return verdict.Source{}, errors.New("you may not get machineconfigs, which say whom nodes trust; an administrator gives the right, or name who is trusted with --key")
 	case err != nil:
-		return verdict.Source{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
+		return verdict.Source{}, fmt.Errorf("reading MachineConfig %s: %w", config, err)
 	}
-	return verdict.FromNodes(pool, rendered, pinned)
+	return verdict.FromNodes(name, rendered, pinned)
 }
 
 // poolOf is the pool that an image is of; empty where that is not known.

@@ -1,8 +1,11 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +64,20 @@ func Builds(ctx context.Context, from client.Reader, config string) ([]*mcfgv1.M
 		}
 	}
 	return builds, nil
+}
+
+// ImagesOf are the images of a pool, the newest first.
+func ImagesOf(images []mcfgv1alpha1.MachineOSImage, pool string) []*mcfgv1alpha1.MachineOSImage {
+	var own []*mcfgv1alpha1.MachineOSImage
+	for i := range images {
+		if images[i].Spec.MachineConfigPool == pool {
+			own = append(own, &images[i])
+		}
+	}
+	slices.SortFunc(own, func(a, b *mcfgv1alpha1.MachineOSImage) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return own
 }
 
 // BuildOf is the build that made an image; nil where it is gone.

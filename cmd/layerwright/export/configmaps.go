@@ -57,12 +57,11 @@ type fileOf struct {
 // ConfigMaps are the files and units of a pool's configuration as ConfigMaps for bootc, sorted by
 // folder, and what ConfigMaps have no words for: links, users, kernel arguments, files to download
 // or with names that are no keys.
-func ConfigMaps(pool, namespace string, config *machineconfigs.Config) (configMaps []corev1.ConfigMap, left []string, err error) {
+func ConfigMaps(pool, namespace string, config *machineconfigs.Config) (configMaps []*corev1.ConfigMap, left []string, err error) {
 	files, left, err := filesOf(&config.Ignition)
 	if err != nil {
 		return nil, nil, err
 	}
-	var all []*corev1.ConfigMap
 	sizes := map[*corev1.ConfigMap]int{}
 	newest := map[place]*corev1.ConfigMap{}
 	for _, f := range files {
@@ -72,8 +71,8 @@ func ConfigMaps(pool, namespace string, config *machineconfigs.Config) (configMa
 		}
 		in := newest[f.place]
 		if in == nil || sizes[in]+len(f.content) > mostBytes {
-			in = f.configMap(fmt.Sprintf("%s-files-%d", pool, len(all)), namespace, pool)
-			newest[f.place], all = in, append(all, in)
+			in = f.configMap(fmt.Sprintf("%s-files-%d", pool, len(configMaps)), namespace, pool)
+			newest[f.place], configMaps = in, append(configMaps, in)
 		}
 		sizes[in] += len(f.content)
 		if utf8.Valid(f.content) {
@@ -81,9 +80,6 @@ func ConfigMaps(pool, namespace string, config *machineconfigs.Config) (configMa
 		} else {
 			in.BinaryData[f.name] = f.content
 		}
-	}
-	for _, one := range all {
-		configMaps = append(configMaps, *one)
 	}
 	return configMaps, append(left, others(config)...), nil
 }

@@ -11,7 +11,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
-	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/rollout/words"
 	"github.com/layerwright/layerwright/view"
@@ -133,11 +132,7 @@ func (f *Forecast) sort() {
 
 // membersOf are the nodes of the pool.
 func membersOf(in *Input) (members []*corev1.Node, observed []plan.Node) {
-	selectors := nodes.NewSelectors(in.pools())
-	reports := map[string]*mcfgv1.MachineConfigNode{}
-	for i := range in.Objects.Reports {
-		reports[in.Objects.Reports[i].Name] = &in.Objects.Reports[i]
-	}
+	selectors, reports := in.Objects.Selectors(), in.Objects.ReportsByNode()
 	for i := range in.Objects.Nodes {
 		if n := &in.Objects.Nodes[i]; selectors.Has(in.Pool.Name, n.Labels) {
 			members = append(members, n)

@@ -3,14 +3,12 @@ package inventory
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/view"
 )
@@ -59,21 +57,12 @@ func Of(o *view.Objects, pool string, members []plan.Node) *Inventory {
 	if config := ConfigOf(o, pool); config != nil {
 		v.Repository, _ = credentials.Repository(config.Spec.RenderedImagePushSpec) // the API server has checked it
 	}
-	var own []*mcfgv1alpha1.MachineOSImage
-	for i := range o.Images {
-		if o.Images[i].Spec.MachineConfigPool == pool {
-			own = append(own, &o.Images[i])
-		}
-	}
-	slices.SortFunc(own, func(a, b *mcfgv1alpha1.MachineOSImage) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
 	running := map[mcfgv1.ImageDigestFormat]int{}
 	for i := range members {
 		running[members[i].RunsImage]++
 	}
 	v.ComparedWith = most(running)
-	for _, object := range own {
+	for _, object := range owner.ImagesOf(o.Images, pool) {
 		image := imageOf(object, v.ComparedWith)
 		image.Nodes = running[object.Spec.PullSpec]
 		if build := owner.BuildOf(o.Builds, object); build != nil {
@@ -97,19 +86,11 @@ func ConfigOf(o *view.Objects, pool string) *mcfgv1.MachineOSConfig {
 // Members are the nodes of a pool. RunsImage is known of those that run an image of their own; of
 // the others it is the OS image of their configuration, which is no object here.
 func Members(o *view.Objects, pool string) []plan.Node {
-	pools := make([]*mcfgv1.MachineConfigPool, len(o.Pools))
-	for i := range o.Pools {
-		pools[i] = &o.Pools[i]
-	}
-	reports := make(map[string]*mcfgv1.MachineConfigNode, len(o.Reports))
-	for i := range o.Reports {
-		reports[o.Reports[i].Name] = &o.Reports[i]
-	}
-	selectors := nodes.NewSelectors(pools)
+	selectors, reports := o.Selectors(), o.ReportsByNode()
 	var members []plan.Node
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
-		if nodes.PoolOf(selectors.Selecting(n.Labels)) != pool {
+		if !selectors.Has(pool, n.Labels) {
 			continue
 		}
 		node := plan.Observe(n, reports[n.Name])

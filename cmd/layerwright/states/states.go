@@ -101,11 +101,10 @@ func conditions(o *view.Objects) []metrics.Conditions {
 
 // layered counts the nodes that run an image of their pool.
 func layered(o *view.Objects) map[string]int {
-	pools, counts := make([]*mcfgv1.MachineConfigPool, len(o.Pools)), make(map[string]int, len(o.Pools))
+	counts, selectors := make(map[string]int, len(o.Pools)), o.Selectors()
 	for i := range o.Pools {
-		pools[i], counts[o.Pools[i].Name] = &o.Pools[i], 0
+		counts[o.Pools[i].Name] = 0
 	}
-	selectors := nodes.NewSelectors(pools)
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
 		if pool := nodes.PoolOf(selectors.Selecting(n.Labels)); pool != "" && n.Annotations[mcfgv1.AnnotationCurrentImage] != "" {
