@@ -74,11 +74,9 @@ func (p *poolView) build(b *mcfgv1.MachineOSBuild) Item {
 	case stage == mcfgv1.BuildStageInterrupted && item.Step == mcfgv1.ReasonSuperseded:
 		item.Assessment, item.Next, item.Command = Waiting, Controller, ""
 	case stage == mcfgv1.BuildStageInterrupted:
-		item.Command = safe("kubectl annotate machineosconfig %s machineconfiguration.openshift.io/rebuildImage=", p.config.Name)
+		item.Command = safe("layerwright build %s --rebuild", p.pool.Name)
 	case item.Assessment == Progressing && stage == mcfgv1.BuildStageBuilding, stage == mcfgv1.BuildStageFailed:
-		if r := b.Status.Builder; r != nil && r.Job != nil {
-			item.Command = safe("kubectl -n %s logs job/%s -c build", p.namespace(), r.Job.Name)
-		}
+		item.Command = safe("layerwright logs %s", b.Name)
 	}
 	return item
 }

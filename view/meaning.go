@@ -58,7 +58,7 @@ var meanings = []meaning{
 	{[]string{words.StageFailed}, "", stepStaging, Degraded, You, report, IssueNodeFailed},
 	{[]string{words.Stages}, "", stepStaging, Progressing, Agent, nil, ""},
 	{[]string{words.UpdateFailed, words.Degraded, words.Failed, words.StuckBack}, "", "failed", Degraded, You, report, IssueNodeFailed},
-	{[]string{words.WentBack}, "", "went back", Degraded, You, resume, IssueNodeFailed},
+	{[]string{words.WentBack}, "", "went back", Degraded, You, report, IssueNodeFailed},
 	{[]string{words.Halted}, "", stepHalted, Degraded, You, resume, IssueHalted},
 	{[]string{words.NotReadyYet}, "", "becoming healthy", Progressing, Others, describeNode, ""},
 	{[]string{words.NotHealthyYet}, "", "becoming healthy", Progressing, Others, nil, IssueAlertFires},
@@ -66,7 +66,7 @@ var meanings = []meaning{
 	{[]string{words.NotReady, words.DiskPressure}, "", "unavailable", Held, You, describeNode, IssueNodeNotReady},
 	{[]string{words.Cordoned}, "", "cordoned", Held, You, uncordon, IssueNodeCordoned},
 	{[]string{words.Deleting}, "", "being deleted", Waiting, Others, nil, ""},
-	{[]string{words.Paused}, "", "paused", Held, You, unpause, IssuePaused},
+	{[]string{words.Paused}, "", "paused", Held, You, resume, IssuePaused},
 	{[]string{words.EtcdMajority}, "", "kept for etcd", Held, You, describePool, IssueNodeNotReady},
 	{[]string{words.OneAtATime}, "", "one at a time", Waiting, Others, nil, ""},
 	{[]string{words.WaitsForSlot}, "", "without slot", Waiting, Others, nil, ""},
@@ -114,15 +114,11 @@ func describePool(s *subject) string { return safe("kubectl describe mcp %s", s.
 func uncordon(s *subject) string { return safe("kubectl uncordon %s", s.node) }
 
 func resume(s *subject) string {
-	return safe("kubectl annotate mcp %s machineconfiguration.openshift.io/resume-rollout=", s.pool)
-}
-
-func unpause(s *subject) string {
-	return safe(`kubectl patch mcp %s --type merge -p '{"spec":{"paused":false}}'`, s.pool)
+	return safe("layerwright rollout %s --resume", s.pool)
 }
 
 func ignoreWindows(s *subject) string {
-	return safe(`kubectl annotate mcp %s machineconfiguration.openshift.io/ignore-windows="REASON"`, s.pool)
+	return safe("layerwright rollout %s --ignore-windows REASON", s.pool)
 }
 
 func images(*subject) string { return "kubectl get mosi" }

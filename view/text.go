@@ -181,12 +181,15 @@ func (p *printer) health(t *Tree) {
 	}
 }
 
-// says reports whether an item shows a reason, or less of it with the same command.
+// says reports whether an item shows a reason, or with the same command less of it: a part, or what
+// it is because of.
 func (i *Item) says(reason, command string) bool {
 	whole := words.Shorten(reason, wide)
+	_, because, _ := strings.Cut(whole, ": ")
 	return slices.ContainsFunc(i.WaitsFor, func(text string) bool {
 		shown := words.Shorten(text, maxReason)
-		return text == reason || strings.Contains(shown, whole) || i.Command == command && strings.Contains(whole, shown)
+		isPart := strings.Contains(whole, shown) || because != "" && strings.Contains(shown, because)
+		return text == reason || strings.Contains(shown, whole) || i.Command == command && isPart
 	})
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,6 +90,28 @@ func (f clusterFlags) client() (client.Client, error) {
 		return nil, err
 	}
 	return client.New(config, client.Options{Scheme: scheme, Mapper: survey.Mapper()})
+}
+
+// nodeColumns has the API server print the Nodes.
+func (f clusterFlags) nodeColumns() (survey.Columns, error) {
+	config, err := f.impatient()
+	if err != nil {
+		return nil, err
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	from, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*metav1.Table, error) {
+		text, err := from.Get().AbsPath("/api/v1/nodes").Param("includeObject", string(metav1.IncludeNone)).
+			SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(ctx).Raw()
+		if err != nil {
+			return nil, err
+		}
+		table := &metav1.Table{}
+		return table, json.Unmarshal(text, table)
+	}, nil
 }
 
 // run does the work of a command in the cluster.

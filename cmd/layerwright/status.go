@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,7 @@ the cluster could not be read, or that the wait was interrupted; 2 that the comm
 			if err != nil {
 				return &failedError{err}
 			}
+			debug.SetGCPercent(400) // most of what is read stays until the end
 			s := &statusScreen{statusOptions: o, survey: read, clock: clock.RealClock{}, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
 			s.look()
 			return s.run(cmd.Context())
@@ -118,7 +120,13 @@ func (o *statusOptions) source() (func(context.Context) (*survey.Survey, error),
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (*survey.Survey, error) { return survey.Read(ctx, from, *o.cluster.Namespace) }, nil
+	columns, err := o.cluster.nodeColumns()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*survey.Survey, error) {
+		return survey.Glance(ctx, from, columns, *o.cluster.Namespace)
+	}, nil
 }
 
 func poolNames(pools []mcfgv1.MachineConfigPool) []string {

@@ -34,7 +34,7 @@ func TestStatusOfARecordedCluster(t *testing.T) {
 		"one pool":      {[]string{"done.yaml", "worker"}, exitOK, []string{"worker"}, ""},
 		"misspelt":      {[]string{"done.yaml", "wroker"}, exitFailure, nil, `there is no pool "wroker"; do you mean "worker"? The pools are worker`},
 		"no pool":       {[]string{"no-pool.yaml"}, exitOK, nil, noPools},
-		"json":          {[]string{"build-failed.yaml", "-o", "json"}, exitOK, []string{`"assessment": "Degraded"`, `"command": "kubectl -n layerwright logs job/build-worker-2 -c build"`}, ""},
+		"json":          {[]string{"build-failed.yaml", "-o", "json"}, exitOK, []string{`"assessment": "Degraded"`, `"command": "layerwright logs worker-2"`}, ""},
 		"yaml":          {[]string{"build-failed.yaml", "-o", "yaml"}, exitOK, []string{"assessment: Degraded"}, ""},
 		"wide":          {[]string{"build-failed.yaml", "-o", "wide"}, exitOK, []string{"SHOULD HAVE", "No match for argument: nosuch Error: Unable to find a match: nosuch\n"}, ""},
 		"health":        {[]string{"halted.yaml", "--details=health"}, exitOK, []string{"acts next: you"}, ""},

@@ -42,6 +42,13 @@ func Observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) Node {
 	return out
 }
 
+// IsSettled reports whether the node's agent has nothing to do: then its MachineConfigNode says
+// nothing that the Node does not.
+func (n *Node) IsSettled() bool {
+	isStaged := n.StageImage == "" || n.StageImage == n.StagedImage
+	return isStaged && !n.IsMoving() && !n.IsAtWork() && !n.IsDegraded() && n.DesiredDrain == n.LastAppliedDrain
+}
+
 // stepErrors are the conditions of a MachineConfigNode that say why a step of its agent fails, with
 // their reasons, the last step first.
 var stepErrors = []struct{ conditionType, reason string }{

@@ -49,8 +49,9 @@ var kinds = []kind{
 	{operatorv1.GroupVersion.WithKind("MachineConfiguration"), "machineconfigurations", empty[operatorv1.MachineConfigurationList]},
 }
 
-// add takes an object of these kinds.
-func add(to *view.Objects, object runtime.Object) {
+// add takes an object of these kinds. No two of the same kind are added at once.
+func (s *Survey) add(object runtime.Object) {
+	to := &s.Objects
 	switch o := object.(type) {
 	case *mcfgv1.MachineConfigPool:
 		to.Pools = append(to.Pools, *o)
@@ -147,23 +148,18 @@ func (s *Survey) Need(resources ...string) error {
 // Read reads all kinds. The namespace is that of Layerwright.
 func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, error) {
 	s := &Survey{Objects: view.Objects{Namespace: namespace}}
+	return s.read(ctx, from, func(reading context.Context, k *kind) error { return s.list(reading, from, k) })
+}
+
+// read reads all kinds at once.
+func (s *Survey) read(ctx context.Context, from client.Reader, list func(context.Context, *kind) error) (*Survey, error) {
 	var lock sync.Mutex
 	var denied, absent []string
 	group, listing := errgroup.WithContext(ctx)
 	for i := range kinds {
 		group.Go(func() error {
 			k := &kinds[i]
-			err := k.read(listing, from, func(page client.ObjectList) error {
-				lock.Lock()
-				defer lock.Unlock()
-				return meta.EachListItem(page, func(object runtime.Object) error {
-					if of, err := meta.Accessor(object); err == nil {
-						of.SetManagedFields(nil) // which no one reads, and which is more than the rest
-					}
-					add(&s.Objects, object)
-					return nil
-				})
-			})
+			err := list(listing, k)
 			lock.Lock()
 			defer lock.Unlock()
 			switch {
@@ -177,6 +173,13 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 			return nil
 		})
 	}
+	group.Go(func() error {
+		var lease coordinationv1.Lease
+		if err := from.Get(listing, client.ObjectKey{Namespace: s.Objects.Namespace, Name: names.ControllerLease}, &lease); err == nil && lease.Spec.RenewTime != nil {
+			s.Renewed = lease.Spec.RenewTime.Time
+		}
+		return nil
+	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
@@ -185,11 +188,12 @@ func Read(ctx context.Context, from client.Reader, namespace string) (*Survey, e
 	if err := s.judge(denied, absent); err != nil {
 		return nil, err
 	}
-	var lease coordinationv1.Lease
-	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: names.ControllerLease}, &lease); err == nil && lease.Spec.RenewTime != nil {
-		s.Renewed = lease.Spec.RenewTime.Time
-	}
 	return s, nil
+}
+
+// list adds the objects of a kind.
+func (s *Survey) list(ctx context.Context, from client.Reader, k *kind) error {
+	return k.read(ctx, from, s.add)
 }
 
 // ReadFiles takes a recorded cluster from files and folders with lists of objects, as "kubectl get
@@ -205,7 +209,7 @@ func ReadFiles(names ...string) (*Survey, error) {
 	}
 	s := &Survey{}
 	for _, object := range set.Objects {
-		add(&s.Objects, object)
+		s.add(object)
 	}
 	if len(set.Others) > 0 {
 		s.Notes = append(s.Notes, "not shown: "+strings.Join(set.Others, ", "))
@@ -233,17 +237,21 @@ func (s *Survey) judge(denied, absent []string) error {
 }
 
 // read reads the pages of a kind.
-func (k *kind) read(ctx context.Context, from client.Reader, keep func(client.ObjectList) error) error {
+func (k *kind) read(ctx context.Context, from client.Reader, see func(runtime.Object)) error {
 	for next := ""; ; {
 		page := k.list()
 		if err := from.List(ctx, page, client.Limit(pageSize), client.Continue(next)); err != nil {
 			return err
 		}
-		if err := keep(page); err != nil {
-			return err
-		}
-		if next = page.GetContinue(); next == "" {
+		err := meta.EachListItem(page, func(object runtime.Object) error {
+			if of, err := meta.Accessor(object); err == nil {
+				of.SetManagedFields(nil) // which no one reads, and which is more than the rest
+			}
+			see(object)
 			return nil
+		})
+		if next = page.GetContinue(); next == "" || err != nil {
+			return err
 		}
 	}
 }

@@ -82,12 +82,7 @@ func BootImages(ctx context.Context, from client.Reader) (histories []mcfgv1alph
 }
 
 func (k *kind) each(ctx context.Context, from client.Reader, see func(runtime.Object)) error {
-	err := k.read(ctx, from, func(page client.ObjectList) error {
-		return meta.EachListItem(page, func(object runtime.Object) error {
-			see(object)
-			return nil
-		})
-	})
+	err := k.read(ctx, from, see)
 	if apierrors.IsForbidden(err) {
 		return &DeniedError{[]string{k.gvk.GroupVersion().Identifier() + " " + k.resource + " of all namespaces"}}
 	}
