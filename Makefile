@@ -236,7 +236,7 @@ release-programs/%:
 # The program of administrators.
 release-client/%:
 	@echo "compiling the client for $*"; GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$*)) \
-	  $(MAKE) binary TAGS=client PKG=./cmd/layerwright OUT=$(RELEASE_PROGRAMS)/$*/client/layerwright
+	  $(MAKE) client-binary OUT=$(RELEASE_PROGRAMS)/$*/client/layerwright
 
 ##@ Now and then
 
@@ -281,6 +281,11 @@ bin/cluster:
 .PHONY: binary
 binary:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false $(if $(TAGS),-tags $(TAGS)) -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)
+
+# The program of administrators: without the controller, and without gRPC's pages of traces.
+.PHONY: client-binary
+client-binary:
+	@$(MAKE) binary TAGS=client,grpcnotrace PKG=./cmd/layerwright OUT=$(OUT)
 
 # A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.
 .PHONY: kms-binary

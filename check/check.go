@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -239,7 +238,7 @@ const (
 )
 
 // ownerOf is who but Layerwright owns a definition; empty where there is no owner.
-func ownerOf(definition *apiextensionsv1.CustomResourceDefinition) string {
+func ownerOf(definition *metav1.PartialObjectMetadata) string {
 	for key := range definition.Annotations {
 		if strings.Contains(key, "release.openshift.io/") {
 			return openshift

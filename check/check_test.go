@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -22,7 +21,7 @@ var noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 func healthy() *Facts {
 	f := &Facts{
 		Namespace: "layerwright", Level: "privileged", HasNamespace: true, Version: "v1.36.3", ServerTime: noon, LocalTime: noon,
-		Denied: map[string]bool{}, Rights: map[Right]bool{}, Definitions: map[string]apiextensionsv1.CustomResourceDefinition{}, Denying: map[string]bool{},
+		Denied: map[string]bool{}, Rights: map[Right]bool{}, Definitions: map[string]metav1.PartialObjectMetadata{}, Denying: map[string]bool{},
 		Controller: &appsv1.Deployment{
 			Spec:   appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--enforce-signatures"}}}}}},
 			Status: appsv1.DeploymentStatus{AvailableReplicas: 1},
@@ -38,7 +37,7 @@ func healthy() *Facts {
 		}},
 	}
 	for _, name := range kindNames {
-		f.Definitions[name] = apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "layerwright"}}}
+		f.Definitions[name] = metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "layerwright"}}}
 	}
 	for _, name := range append(names.AdmissionPolicies(), names.AgentAdmissionPolicies()...) {
 		f.Denying[name] = true
@@ -63,9 +62,9 @@ func bare(f *Facts) {
 
 func TestOf(t *testing.T) {
 	t.Parallel()
-	owned := func(change func(*apiextensionsv1.CustomResourceDefinition)) func(*Facts) {
+	owned := func(change func(*metav1.PartialObjectMetadata)) func(*Facts) {
 		return func(f *Facts) {
-			definition := apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: kindNames[2]}}
+			definition := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: kindNames[2]}}
 			change(&definition)
 			f.Definitions[kindNames[2]] = definition
 		}
@@ -98,19 +97,19 @@ func TestOf(t *testing.T) {
 			f.Rights[Right{"create", "apps", "daemonsets"}], f.Rights[Right{"create", "", "namespaces"}] = false, true
 		}, "rights", Mend, "you may not: create daemonsets.apps"},
 		"no kinds yet": {bare, "kinds", OK, "none is in its way"},
-		"a kind has an owner": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"a kind has an owner": {before(owned(func(d *metav1.PartialObjectMetadata) {
 			d.Labels = map[string]string{"app.kubernetes.io/managed-by": "other"}
 		})), "kinds", Mend, kindNames[2] + ": owned by other"},
-		"a kind has an owner, and Layerwright was installed beside it": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"a kind has an owner, and Layerwright was installed beside it": {owned(func(d *metav1.PartialObjectMetadata) {
 			d.Labels = map[string]string{"app.kubernetes.io/managed-by": "other"}
 		}), "kinds", Advice, kindNames[2] + ": owned by other"},
-		"a kind of another operator": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"a kind of another operator": {before(owned(func(d *metav1.PartialObjectMetadata) {
 			d.Labels = map[string]string{"operators.coreos.com/other.os": ""}
 		})), "kinds", Mend, "owned by operator other.os"},
-		"a kind that was applied by hand": {before(owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"a kind that was applied by hand": {before(owned(func(d *metav1.PartialObjectMetadata) {
 			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "terraform"}}
 		})), "kinds", Mend, "owned by field manager terraform"},
-		"OpenShift's kinds, in another namespace": {owned(func(d *apiextensionsv1.CustomResourceDefinition) {
+		"OpenShift's kinds, in another namespace": {owned(func(d *metav1.PartialObjectMetadata) {
 			d.Annotations = map[string]string{"include.release.openshift.io/self-managed-high-availability": "true"}
 		}), "kinds", Mend, "OpenShift owns 1"},
 		"a kind was deleted":         {func(f *Facts) { delete(f.Definitions, kindNames[0]) }, "kinds", Mend, "missing: " + kindNames[0]},
@@ -149,7 +148,7 @@ func TestOf(t *testing.T) {
 		"an unknown network plugin":      {func(f *Facts) { f.DaemonSets = []string{"kube-flannel-ds"} }, "network-policies", Unknown, "no network plugin"},
 		"Tekton is wanted and old": {func(f *Facts) {
 			f.Configs[0].Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder
-			f.Definitions[pipelineRuns] = apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pipeline.tekton.dev/release": "v1.6.0"}}}
+			f.Definitions[pipelineRuns] = metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pipeline.tekton.dev/release": "v1.6.0"}}}
 		}, "tekton", Mend, "worker builds with Tekton, and there is Tekton Pipelines v1.6.0"},
 		"Tekton is wanted and missing": {func(f *Facts) {
 			f.Configs[0].Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder

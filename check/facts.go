@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -30,7 +30,7 @@ type Facts struct {
 	// Rights are those that installing takes, and whether the user has them.
 	Rights map[Right]bool
 	// Definitions are those of Layerwright's kinds, and Tekton's PipelineRun.
-	Definitions map[string]apiextensionsv1.CustomResourceDefinition
+	Definitions map[string]metav1.PartialObjectMetadata
 	// Denying are the admission policies that are there and have a binding that denies.
 	Denying map[string]bool
 	// Controller and Agent are nil where they are not installed.

@@ -15,11 +15,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -50,7 +50,7 @@ func Gather(ctx context.Context, config *rest.Config, namespace string, now cloc
 	scheme := runtime.NewScheme()
 	kinds := runtime.NewSchemeBuilder(
 		admissionv1.AddToScheme, appsv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme,
-		apiextensionsv1.AddToScheme, mcfgv1.AddToScheme,
+		mcfgv1.AddToScheme,
 	)
 	if err := kinds.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -153,11 +153,12 @@ func (r *reader) namespace(ctx context.Context) error {
 }
 
 func (r *reader) definitions(ctx context.Context) error {
-	var all apiextensionsv1.CustomResourceDefinitionList
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
 	if err := r.list(ctx, &all, "customresourcedefinitions"); err != nil {
 		return err
 	}
-	r.facts.Definitions = map[string]apiextensionsv1.CustomResourceDefinition{}
+	r.facts.Definitions = map[string]metav1.PartialObjectMetadata{}
 	for _, definition := range all.Items {
 		r.facts.Definitions[definition.Name] = definition
 	}

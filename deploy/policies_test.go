@@ -16,7 +16,6 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/rollout/bootimages"
 	"github.com/layerwright/layerwright/streams"
-	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
 
 // TestPoliciesKnowTheNamespaces: a namespace that they do not name is not held.
@@ -68,7 +67,7 @@ func TestReservedConfigMaps(t *testing.T) {
 	t.Parallel()
 	policy := only[admissionv1.ValidatingAdmissionPolicy](t, "policies", "ValidatingAdmissionPolicy", "layerwright-configmaps")
 	for _, name := range []string{
-		streams.ConfigMapName, streamcontroller.LifecycleConfigMap, streamcontroller.MetadataConfigMap, names.RegistryMirrors,
+		streams.ConfigMapName, streams.LifecycleConfigMap, streams.MetadataConfigMap, names.RegistryMirrors,
 		bootimages.ConfigMapName, backend.InputYumRepos, names.TrustPolicy,
 	} {
 		assert.Contains(t, policy.Spec.MatchConditions[0].Expression, strconv.Quote(name))

@@ -11,8 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -225,7 +225,7 @@ func isAboutKey(reason string) bool {
 // reportAttested tells about what has been written.
 func (k *Keeper) reportAttested(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, found *Stated) {
 	is, was := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageAttested), status.Find(before.Status.Conditions, mcfgv1alpha1.ImageAttested)
-	log := ctrl.LoggerFrom(ctx)
+	log := log.FromContext(ctx)
 	if is.Status != metav1.ConditionTrue {
 		if was == nil || was.Reason != is.Reason {
 			log.Info("Image not attested", "image", after.Spec.PullSpec, "reason", is.Reason, "message", is.Message)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -70,14 +70,14 @@ func summaryOf(c *metav1.Condition) status.Summary {
 type ReadyReconciler struct{ *Keeper }
 
 // Reconcile reconciles one image.
-func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *ReadyReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	image := &mcfgv1alpha1.MachineOSImage{}
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil || !image.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	asked, err := r.isVerificationAsked(ctx, image)
 	if err != nil {
-		return ctrl.Result{}, err
+		return reconcile.Result{}, err
 	}
 	patch := status.NewPatcher(r.client, image, status.Owning(mcfgv1alpha1.ImageQuarantined, status.Ready, status.Reconciling, status.Stalled))
 	conditions := image.GetConditions()
@@ -86,7 +86,7 @@ func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	status.SetSummary(&conditions, now, image.Generation, Readiness(image, r.IsGated(), asked))
 	image.SetConditions(conditions)
 	describeImported(image)
-	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+	return patch.Finish(ctx, image, reconcile.Result{}, nil)
 }
 
 // quarantined is the condition Quarantined: what status.quarantine says of the image with its

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -108,7 +109,7 @@ func (k *Keeper) writeImage(
 		before = image.DeepCopy()
 		change()
 		patch := status.NewPatcher(k.client, before, status.Owning(owned), status.KeepGeneration())
-		lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
+		lost, err := patch.Finish(ctx, image, reconcile.Result{}, nil)
 		if err != nil || lost.RequeueAfter == 0 {
 			return before, err
 		}
@@ -186,7 +187,7 @@ func resultLabel(err error) string {
 
 // reportSigned tells about what has been written.
 func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, added int, err error) {
-	log := ctrl.LoggerFrom(ctx)
+	log := log.FromContext(ctx)
 	if err != nil {
 		reason := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageSigned).Reason
 		log.Info("Image not signed", "image", image.Spec.PullSpec, "reason", reason, "message", fault.Message(err))
@@ -202,26 +203,26 @@ func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOS
 type Reconciler struct{ *Keeper }
 
 // Reconcile reconciles one image.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	image := &mcfgv1alpha1.MachineOSImage{}
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !image.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
+		return reconcile.Result{}, nil
 	}
 	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
-		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, err // its build signs it
+		return reconcile.Result{RequeueAfter: sign.DeniedAgain}, err // its build signs it
 	}
 	if err := r.refreshIfUndescribed(ctx, image); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.options.Signer == nil || !isMade(image) || owner.IsPreBuilt(image) {
 		return r.requeue(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
 	config, err := owner.Config(ctx, r.client, image)
 	if err != nil || config == nil || !config.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, err // the image goes with it
+		return reconcile.Result{}, err // the image goes with it
 	}
 	if r.options.Attester != nil {
 		err = r.Attest(ctx, config, image, BuildDetails{})
@@ -244,11 +245,11 @@ func (r *Reconciler) refreshIfUndescribed(ctx context.Context, image *mcfgv1alph
 
 // requeue is when an image is looked at again after a reconcile that ended with err: soon if
 // someone may mend the cause.
-func (*Reconciler) requeue(err error) (ctrl.Result, error) {
+func (*Reconciler) requeue(err error) (reconcile.Result, error) {
 	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
-		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, nil
+		return reconcile.Result{RequeueAfter: sign.DeniedAgain}, nil
 	}
-	return status.Result(ctrl.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
+	return status.Result(reconcile.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
 }
 
 // isMade reports whether this cluster built the image. It relies on status, which only Layerwright

@@ -23,8 +23,17 @@ const (
 	SourceSpec
 )
 
-// ConfigMapName is the ConfigMap of SourceConfigMap, as openshift/machine-config-operator names it.
-const ConfigMapName = "machine-config-osimageurl"
+// Names of ConfigMaps.
+const (
+	// ConfigMapName is the ConfigMap of SourceConfigMap, as openshift/machine-config-operator names
+	// it.
+	ConfigMapName = "machine-config-osimageurl"
+	// LifecycleConfigMap has what an administrator knows of streams; see ParseLifecycle.
+	LifecycleConfigMap = "osimagestream-lifecycle"
+	// MetadataConfigMap has CoreOS stream metadata, as OpenShift's installer writes it; see
+	// ParseStreamMetadata.
+	MetadataConfigMap = "coreos-bootimages"
+)
 
 // String is the source as messages name it.
 func (s Source) String() string {

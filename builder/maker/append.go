@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/layerwright/layerwright/builder/wanted/order"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -38,7 +38,7 @@ func (m *Maker) Append(ctx context.Context, o *order.Order, content string, tagg
 	if err != nil {
 		return nil, err
 	}
-	ctrl.LoggerFrom(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
+	log.FromContext(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
 		"bytesUp", result.Traffic.BytesUp, "bytesDown", result.Traffic.BytesDown, "took", result.Duration.String())
 	done := &order.Image{
 		Pinned: result.Image, Platforms: result.Platforms,

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -137,7 +137,7 @@ func CopyBase(ctx context.Context, o *order.Order) error {
 	if err != nil {
 		return err
 	}
-	ctrl.LoggerFrom(ctx).V(4).Info("Copied the layers of the base image", "requests", traffic.Requests, "bytesUp", traffic.BytesUp)
+	log.FromContext(ctx).V(4).Info("Copied the layers of the base image", "requests", traffic.Requests, "bytesUp", traffic.BytesUp)
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (m *Maker) configsImage(ctx context.Context, o *order.Order) (string, error
 		}
 		return "", err
 	}
-	ctrl.LoggerFrom(ctx).Info("Appended the configuration for the build to start from", "image", result.Image)
+	log.FromContext(ctx).Info("Appended the configuration for the build to start from", "image", result.Image)
 	return result.Image, nil
 }
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -47,7 +47,7 @@ func RecordBefore(ctx context.Context, from client.Reader, config *mcfgv1.Machin
 	})
 	before, err := plan.RecordOf(newest)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(4).Info("The previous build has no readable record of its inputs", "build", newest.Name, "reason", err.Error())
+		log.FromContext(ctx).V(4).Info("The previous build has no readable record of its inputs", "build", newest.Name, "reason", err.Error())
 		return nil, nil
 	}
 	return before, nil

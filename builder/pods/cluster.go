@@ -15,9 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -314,7 +314,7 @@ func (c *Cluster) Explain(ctx context.Context, f *Facts, pod *corev1.Pod, step b
 		ctx, cancel := context.WithTimeout(ctx, whileAsking)
 		defer cancel()
 		if p, found, err := c.Logs.Progress(ctx, client.ObjectKeyFromObject(pod), step); err != nil {
-			ctrl.LoggerFrom(ctx).V(4).Info("Progress is not known", "pod", pod.Name, "reason", err.Error())
+			log.FromContext(ctx).V(4).Info("Progress is not known", "pod", pod.Name, "reason", err.Error())
 		} else if found {
 			f.Progress[pod.UID] = p
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/layerwright/layerwright/internal/quota"
 )
@@ -32,7 +32,7 @@ func (c *Cluster) NameLimitRanges(ctx context.Context, f *Facts, message string)
 	}
 	var list corev1.LimitRangeList
 	if err := c.Reader.List(ctx, &list, client.InNamespace(c.Namespace)); err != nil {
-		ctrl.LoggerFrom(ctx).V(4).Info("The names of LimitRanges are not known", "reason", err.Error())
+		log.FromContext(ctx).V(4).Info("The names of LimitRanges are not known", "reason", err.Error())
 	}
 	for i := range list.Items {
 		f.LimitRanges = append(f.LimitRanges, list.Items[i].Name)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/objects"
@@ -194,7 +194,7 @@ func (r *Remover) removeOne(ctx context.Context, push *registry.Client, t order.
 	if err != nil {
 		return false, err
 	}
-	ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", t.String(), "outcome", deletion.Outcome)
+	log.FromContext(ctx).Info("Removed an image from its registry", "image", t.String(), "outcome", deletion.Outcome)
 	return true, nil
 }
 
@@ -276,7 +276,7 @@ func (r *Remover) deleteFromRegistry(ctx context.Context, build *mcfgv1.MachineO
 			return nil
 		case registry.Deleted, registry.Gone:
 			r.options.Count(true)
-			ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", image, "outcome", deletion.Outcome)
+			log.FromContext(ctx).Info("Removed an image from its registry", "image", image, "outcome", deletion.Outcome)
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -48,7 +48,7 @@ func (r *Registry) FindContent(
 	if err != nil || image == "" || r.options.Attester == nil {
 		return image, nil, err
 	}
-	log := ctrl.LoggerFrom(ctx)
+	log := log.FromContext(ctx)
 	statements, err := r.options.Attester.Statements(ctx, with.Push, image, sign.PredicateProvenance)
 	if fault.Reason(err) == mcfgv1alpha1.ReasonNotAttested {
 		log.Info("Content is not taken from its tag", "image", image, "message", fault.Message(err))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -80,7 +79,7 @@ type report struct {
 }
 
 func (r *report) writeTo(ctx context.Context, name string, stdout io.Writer) (err error) {
-	objects, err := dynamic.NewForConfig(r.config)
+	objects, err := client.New(r.config, client.Options{Mapper: bugreport.Mapper()})
 	if err != nil {
 		return err
 	}

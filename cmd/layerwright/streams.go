@@ -22,7 +22,6 @@ import (
 	"github.com/layerwright/layerwright/internal/manifests"
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/streams"
-	"github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
 )
 
@@ -197,8 +196,8 @@ func (o *streamsOptions) discover(ctx context.Context, stdin io.Reader) (*mcfgv1
 
 // describe adds what ConfigMaps and the object know of streams.
 func (o *streamsOptions) describe(set *streams.Set, object *mcfgv1.OSImageStream, configMaps map[string]map[string]string) []streams.Problem {
-	knowledge, problems := streams.ParseStreamMetadata(controller.MetadataConfigMap, configMaps[controller.MetadataConfigMap])
-	own, more := streams.ParseLifecycle(controller.LifecycleConfigMap, configMaps[controller.LifecycleConfigMap])
+	knowledge, problems := streams.ParseStreamMetadata(streams.MetadataConfigMap, configMaps[streams.MetadataConfigMap])
+	own, more := streams.ParseLifecycle(streams.LifecycleConfigMap, configMaps[streams.LifecycleConfigMap])
 	knowledge.Add(own)
 	knowledge.Add(streams.KnowledgeOfSpec(object.Spec.Images))
 	streams.Describe(set.Available, knowledge, clock.RealClock{}.Now())

@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // maxVerbosity shows every request to the API server. client-go writes whole bodies from 8 on, and
@@ -99,7 +99,7 @@ func (o *LogOptions) NewLogger(w io.Writer) logr.Logger {
 // Install makes logger the one that controller-runtime and client-go write to. It is called once
 // per process, before either runs.
 func (o *LogOptions) Install(logger logr.Logger) error {
-	ctrl.SetLogger(logger)
+	log.SetLogger(logger)
 	klog.SetLogger(logger)
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags) // klog has no other way to set what it lets through to the logger

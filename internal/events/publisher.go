@@ -5,7 +5,6 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -24,11 +23,16 @@ type Event struct {
 
 // Publisher publishes events. The zero Publisher publishes nowhere.
 type Publisher struct {
-	recorder events.EventRecorder
+	recorder Recorder
+}
+
+// Recorder is the method of client-go's events.EventRecorder, whose package brings much else.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
 }
 
 // NewPublisher makes a Publisher that uses a recorder, such as that of a manager.
-func NewPublisher(recorder events.EventRecorder) Publisher { return Publisher{recorder: recorder} }
+func NewPublisher(recorder Recorder) Publisher { return Publisher{recorder: recorder} }
 
 // Publish publishes an event about an object. It does not wait, and an event that gets lost is no
 // error.

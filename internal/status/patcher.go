@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -80,10 +80,10 @@ func NewPatcher(c client.StatusClient, obj Object, options ...Option) *Patcher {
 //
 // A status that could not be written makes any end one to be tried again, also a Terminal one: no
 // one has been told yet. An object that is gone needs no status.
-func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err error) (ctrl.Result, error) {
+func (p *Patcher) Finish(ctx context.Context, obj Object, res reconcile.Result, err error) (reconcile.Result, error) {
 	p.settleConditions(obj)
 	p.settleGeneration(obj, err)
-	log := ctrl.LoggerFrom(ctx)
+	log := log.FromContext(ctx)
 	writeErr := p.write(ctx, obj)
 	switch {
 	case writeErr == nil:
@@ -92,7 +92,7 @@ func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err e
 		log.V(4).Info("Status not written, the object is gone")
 		return Result(res, err)
 	case !apierrors.IsConflict(writeErr):
-		return ctrl.Result{}, joinWriteError(err, writeErr)
+		return reconcile.Result{}, joinWriteError(err, writeErr)
 	case fault.IsTransient(err) && !isTerminal(err):
 		return Result(res, err)
 	default:

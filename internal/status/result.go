@@ -4,7 +4,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -22,23 +21,23 @@ const ConflictDelay = time.Second
 //   - a conflict is retried after ConflictDelay and is no error, since a lost race is not worth a
 //     log line;
 //   - everything else is returned, for controller-runtime to log and to repeat with backoff.
-func Result(res ctrl.Result, err error) (ctrl.Result, error) {
+func Result(res reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
 	case err == nil:
 		return res, nil
 	case fault.IsWaiting(err):
 		return within(res, fault.After(err)), nil
 	case fault.IsTerminal(err):
-		return ctrl.Result{}, reconcile.TerminalError(err)
+		return reconcile.Result{}, reconcile.TerminalError(err)
 	case apierrors.IsConflict(err):
 		return within(res, ConflictDelay), nil
 	default:
-		return ctrl.Result{}, err
+		return reconcile.Result{}, err
 	}
 }
 
 // within is res, coming back after the given time at the latest; zero sets no limit.
-func within(res ctrl.Result, after time.Duration) ctrl.Result {
+func within(res reconcile.Result, after time.Duration) reconcile.Result {
 	if after > 0 && (res.RequeueAfter <= 0 || after < res.RequeueAfter) {
 		res.RequeueAfter = after
 	}

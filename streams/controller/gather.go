@@ -145,7 +145,7 @@ func (r *Reconciler) readKnowledge(ctx context.Context, f *found, images []mcfgv
 	for _, place := range []struct {
 		name  string
 		parse func(string, map[string]string) (streams.Knowledge, []streams.Problem)
-	}{{MetadataConfigMap, streams.ParseStreamMetadata}, {LifecycleConfigMap, streams.ParseLifecycle}} {
+	}{{streams.MetadataConfigMap, streams.ParseStreamMetadata}, {streams.LifecycleConfigMap, streams.ParseLifecycle}} {
 		data, err := r.configMap(ctx, place.name)
 		if err != nil {
 			return err

@@ -63,15 +63,6 @@ type Options struct {
 	Recheck time.Duration
 }
 
-// Names of the ConfigMaps that are read beside streams.ConfigMapName.
-const (
-	// LifecycleConfigMap has what an administrator knows of streams; see streams.ParseLifecycle.
-	LifecycleConfigMap = "osimagestream-lifecycle"
-	// MetadataConfigMap has CoreOS stream metadata, as OpenShift's installer writes it; see
-	// streams.ParseStreamMetadata.
-	MetadataConfigMap = "coreos-bootimages"
-)
-
 // Reconciler keeps the OSImageStream.
 type Reconciler struct {
 	// client reads from the cache, reader asks the API server. OpenShift's kinds are read from

@@ -54,8 +54,10 @@ func TestNewClusterStartsWithTheRelease(t *testing.T) {
 func TestNoSourceMakesNoOSImageStream(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
-		"no source":             func(*world) {},
-		"a ConfigMap of others": func(w *world) { require.NoError(w.t, w.Create(w.t.Context(), configMap(LifecycleConfigMap, nil))) },
+		"no source": func(*world) {},
+		"a ConfigMap of others": func(w *world) {
+			require.NoError(w.t, w.Create(w.t.Context(), configMap(streams.LifecycleConfigMap, nil)))
+		},
 		"nonsense in the ConfigMap": func(w *world) {
 			require.NoError(w.t, w.Create(w.t.Context(), configMap(streams.ConfigMapName, map[string]string{"baseOSContainerImage": "x"})))
 		},
@@ -226,12 +228,12 @@ func TestProblemsKeepTheLastStatus(t *testing.T) {
 			message: `ConfigMap "machine-config-osimageurl" names no image`,
 		},
 		"a ConfigMap of lifecycles with nonsense": {
-			spoil:   set(LifecycleConfigMap, map[string]string{"rhel-9": "the end is near"}),
+			spoil:   set(streams.LifecycleConfigMap, map[string]string{"rhel-9": "the end is near"}),
 			want:    map[string]string{"Ready": "False Invalid", "Stalled": "Invalid", "ConfigMapInvalid": "Invalid"},
 			message: `ConfigMap "osimagestream-lifecycle": key "rhel-9"`,
 		},
 		"stream metadata that is none": {
-			spoil: set(MetadataConfigMap, map[string]string{"stream": "<html>"}),
+			spoil: set(streams.MetadataConfigMap, map[string]string{"stream": "<html>"}),
 			want:  map[string]string{"Ready": "False Invalid", "Stalled": "Invalid", "ConfigMapInvalid": "Invalid"}, message: `ConfigMap "coreos-bootimages"`,
 		},
 		"mirrors that are none": {
@@ -404,8 +406,8 @@ func TestLifecycleOfToday(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osImageStream("rhel-10"))
 	w.options.ReleaseImage = w.release("1", w.registry.addStream("rhel-9", "1"), w.registry.addStream("rhel-10", "1"), w.registry.addStream("rhel-8", "1"))
-	require.NoError(t, w.Create(t.Context(), configMap(LifecycleConfigMap, map[string]string{"rhel-9": "deprecationDate: 2027-02-01\nendOfLifeDate: 2027-03-01\n"})))
-	require.NoError(t, w.Create(t.Context(), configMap(MetadataConfigMap, map[string]string{
+	require.NoError(t, w.Create(t.Context(), configMap(streams.LifecycleConfigMap, map[string]string{"rhel-9": "deprecationDate: 2027-02-01\nendOfLifeDate: 2027-03-01\n"})))
+	require.NoError(t, w.Create(t.Context(), configMap(streams.MetadataConfigMap, map[string]string{
 		"stream": `{"stream":"rhel-8","metadata":{"eol":true,"labels":["node.openshift.io/ID=rhcos"]}}`,
 	})))
 	require.NoError(t, w.settle())

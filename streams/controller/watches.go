@@ -87,7 +87,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 // isRead reports whether a ConfigMap is one of those that are read.
 func (r *Reconciler) isRead(object client.Object) bool {
 	return object.GetNamespace() == r.options.Namespace &&
-		slices.Contains([]string{streams.ConfigMapName, LifecycleConfigMap, MetadataConfigMap, names.RegistryMirrors}, object.GetName())
+		slices.Contains([]string{streams.ConfigMapName, streams.LifecycleConfigMap, streams.MetadataConfigMap, names.RegistryMirrors}, object.GetName())
 }
 
 func request() reconcile.Request {

@@ -39,7 +39,7 @@ const (
 // started, and how long it reads a large cluster.
 func BenchmarkClient(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "kubectl-layerwright")
-	cmd := exec.CommandContext(b.Context(), "make", "-C", repository(b), "binary", "TAGS=client", "PKG=./cmd/layerwright", "OUT="+program)
+	cmd := exec.CommandContext(b.Context(), "make", "-C", repository(b), "client-binary", "OUT="+program)
 	out, err := cmd.CombinedOutput()
 	require.NoError(b, err, string(out))
 	info, err := os.Stat(program)

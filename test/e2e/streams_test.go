@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/streams/controller"
+	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"
@@ -149,7 +149,7 @@ func (w *streamWorld) configure(t *testing.T, release string) {
 // lifecycle writes the ConfigMap of that name; nil removes it.
 func (w *streamWorld) lifecycle(t *testing.T, data map[string]string) {
 	t.Helper()
-	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: controller.LifecycleConfigMap, Namespace: stack.Namespace}}
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: streams.LifecycleConfigMap, Namespace: stack.Namespace}}
 	require.NoError(t, client.IgnoreNotFound(w.Delete(t.Context(), c)))
 	if data != nil {
 		c.ResourceVersion, c.Data = "", data

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -66,9 +67,23 @@ var kinds = []kind{
 	in("networking.k8s.io", "networkpolicies", "NetworkPolicy"), in("coordination.k8s.io", "leases", "Lease"),
 }
 
+// Mapper knows where the API server has what a report has, so that it need not be asked.
+func Mapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, k := range kinds {
+		scope := meta.RESTScopeRoot
+		if k.isNamespaced || k.Resource == "poddisruptionbudgets" {
+			scope = meta.RESTScopeNamespace
+		}
+		mapper.AddSpecific(k.GroupVersion().WithKind(k.name), k.GroupVersionResource, k.GroupVersionResource, scope)
+	}
+	return mapper
+}
+
 // Collector makes reports.
 type Collector struct {
-	Objects dynamic.Interface
+	// Objects needs the mapper of this package.
+	Objects client.Reader
 	Pods    corev1client.PodsGetter
 	// Namespace is that of Layerwright. Events of its cluster-wide objects are in "default", and
 	// taken too.
@@ -131,9 +146,10 @@ func (c *Collector) kind(ctx context.Context, k kind) error {
 	}
 	var text strings.Builder
 	for _, namespace := range namespaces {
-		from := c.Objects.Resource(k.GroupVersionResource).Namespace(namespace)
 		for next := ""; ; {
-			page, err := from.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+			page := &unstructured.UnstructuredList{}
+			page.SetGroupVersionKind(k.GroupVersion().WithKind(k.name + "List"))
+			err := c.Objects.List(ctx, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -20,25 +20,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	kubetesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // collector is one of a cluster with a MachineConfig, a MachineOSConfig and a pod. Budgets may not
 // be read.
 func collector() *Collector {
-	lists := map[schema.GroupVersionResource]string{}
-	for _, k := range kinds {
-		lists[k.GroupVersionResource] = k.name + "List"
-	}
 	object := func(apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "managedFields": []any{}}, "spec": spec,
 		}}
 	}
-	objects := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists,
+	objects := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithRESTMapper(Mapper()).WithObjects(
 		object("machineconfiguration.openshift.io/v1", "MachineConfig", "50-secret", map[string]any{
 			"config": map[string]any{
 				"storage": map[string]any{"files": []any{map[string]any{"path": "/etc/token", "contents": map[string]any{"source": "data:,hunter2"}}}},
@@ -52,10 +49,12 @@ func collector() *Collector {
 		object("machineconfiguration.openshift.io/v1", "MachineOSBuild", "worker-1", map[string]any{
 			"decision": map[string]any{"inputs": map[string]any{"containerfiles": []any{map[string]any{"arch": "NoArch", "text": "RUN hunter2"}}}},
 		}),
-	)
-	objects.PrependReactor("list", "poddisruptionbudgets", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, "", errors.New("no"))
-	})
+	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, from client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if list.GetObjectKind().GroupVersionKind().Kind == "PodDisruptionBudgetList" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, "", errors.New("no"))
+		}
+		return from.List(ctx, list, options...)
+	}}).Build()
 	pods := kubefake.NewClientset(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "layerwright-controller-0", Namespace: "layerwright"},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}, {Name: "waiting", State: corev1.ContainerState{
