@@ -19,6 +19,8 @@ const (
 	IssueDrainBlocked = "DrainBlocked"
 	// IssueHalted is of a rollout that halted because nodes failed.
 	IssueHalted = "Halted"
+	// IssueHostUnsuitable is of a node whose host can't do what the update takes.
+	IssueHostUnsuitable = "HostUnsuitable"
 	// IssueImageNotReady is of a pool without an image that its nodes may get.
 	IssueImageNotReady = "ImageNotReady"
 	// IssueInvalidRollout is of a spec.rollout that no node can follow.
@@ -46,7 +48,7 @@ const (
 // Issues are the names of all of them.
 func Issues() []string {
 	return []string{
-		IssueAgentMissing, IssueAlertFires, IssueBudgetBlocksDrain, IssueDrainBlocked, IssueHalted, IssueImageNotReady, IssueInvalidRollout, IssueNodeCordoned,
+		IssueAgentMissing, IssueAlertFires, IssueBudgetBlocksDrain, IssueDrainBlocked, IssueHalted, IssueHostUnsuitable, IssueImageNotReady, IssueInvalidRollout, IssueNodeCordoned,
 		IssueNodeFailed, IssueNodeNotReady, IssueNoSpace, IssuePaused, IssueQuarantined, IssueSingleReplica, IssueUnmanagedPod, IssueWindowFar,
 	}
 }

@@ -56,6 +56,8 @@ var meanings = []meaning{
 	{[]string{words.Rebooting}, "", stepRebooting, Progressing, Agent, nil, ""},
 	{[]string{words.Changing, words.Finishes, words.GoesBack}, "", "changing", Progressing, Agent, nil, ""},
 	{[]string{words.StageFailed}, "", stepStaging, Degraded, You, report, IssueNodeFailed},
+	{[]string{words.HostCannot}, "", "host unsuitable", Held, You, report, IssueHostUnsuitable},
+	{[]string{words.HostWaits}, "", stepStaging, Waiting, Controller, report, ""},
 	{[]string{words.Stages}, "", stepStaging, Progressing, Agent, nil, ""},
 	{[]string{words.UpdateFailed, words.Degraded, words.Failed, words.StuckBack}, "", "failed", Degraded, You, report, IssueNodeFailed},
 	{[]string{words.WentBack}, "", "went back", Degraded, You, report, IssueNodeFailed},

@@ -87,7 +87,7 @@ func newManager(ctx context.Context, config *rest.Config, o *options) (ctrl.Mana
 		Node: o.nodeName, Root: o.hostRoot, Namespace: o.namespace, Metrics: counts,
 		BootID:    func() (string, error) { return bootID(o.hostRoot) },
 		Systemctl: func(ctx context.Context, args ...string) ([]byte, error) { return run.Run(ctx, "systemctl", args...) },
-		Detect:    func(ctx context.Context, mode host.Mode) (host.Host, error) { return host.Detect(ctx, run, mode) },
+		Detect:    host.NewDetector(o.hostRoot).Detect,
 	}).SetupWithManager(manager)
 }
 

@@ -60,10 +60,12 @@ type Agent struct {
 	drifts  *watcher
 	// finalization keeps an image that is staged from booting before the node's turn.
 	finalization host.Finalization
-	clock        clock.PassiveClock
-	client       client.Client
-	reader       client.Reader // past the cache
-	events       events.Publisher
+	// hostSaid is what was said last of whether the host can do what it is asked for.
+	hostSaid condition
+	clock    clock.PassiveClock
+	client   client.Client
+	reader   client.Reader // past the cache
+	events   events.Publisher
 	// annotationEvents has something when the Node's annotations have changed since they were read
 	// last.
 	annotationEvents chan struct{}
@@ -101,6 +103,11 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	a.options.Metrics.Drifted(len(s.drift))
 	do := next(s)
+	if do.action != actionStage { // which finds out itself
+		if err := a.sayOfHost(ctx, s, suitable(s)); err != nil {
+			return status.Result(ctrl.Result{}, err)
+		}
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("step", do.action, "because", do.reason)
 	if do.action == actionNone {
 		log.V(4).Info("Nothing to do")
@@ -140,7 +147,7 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 			return err
 		}
 	case actionLock:
-		if err := a.told(ctx, s, a.finalization.Lock(), lockingFailed); err != nil {
+		if err := a.told(ctx, s, a.lock(bound, h), lockingFailed); err != nil {
 			return err
 		}
 		return a.tell(ctx, s, []condition{lockable(s)})
@@ -194,10 +201,11 @@ func retryOf(s *state) time.Duration {
 	return 0
 }
 
-// told says in a condition why a step failed, and returns the error.
+// told says in a condition why a step failed, and returns the error. What a host can't do is no
+// failure of the step.
 func (a *Agent) told(ctx context.Context, s *state, err error, conditions func(error) []condition) error {
-	if err == nil {
-		return nil
+	if err == nil || host.IsAboutHost(err) {
+		return err
 	}
 	return errors.Join(err, a.tell(ctx, s, conditions(err)))
 }
@@ -213,6 +221,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.journal.write(j); err != nil {
 		return err
 	}
+	s.journal = j
 	switch {
 	case s.bootsNext(goal):
 	case s.runs(goal):
@@ -228,7 +237,14 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := a.setKernelArguments(ctx, h, current, desired); err != nil {
+	err = a.setKernelArguments(ctx, h, current, desired)
+	if errors.Is(err, host.ErrNotStaged) { // the host has all of the image, and pulls no layer
+		j.Staging = goal
+		if err = a.stage(ctx, s, h, goal); err == nil {
+			err = a.setKernelArguments(ctx, h, current, desired)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	changes, _, err := a.changes(current, desired)
@@ -244,7 +260,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.armRollbackTimer(ctx, s); err != nil {
 		return err
 	}
-	if err := a.finalization.Unlock(); err != nil { // the node's turn has come
+	if err := a.unlock(ctx, h); err != nil { // the node's turn has come
 		return err
 	}
 	j.Ready = true
@@ -325,14 +341,17 @@ func (a *Agent) apply(s *state) error {
 	return a.files.RemoveTemporaryPolicy(s.desired.Image != "", s.liveFiles)
 }
 
-// fail says on the Node that a person has to change the host, and looks again later. All other
-// errors are tried again soon. A host that nothing manages is no node with an agent: only its
+// fail says on the Node that a person has to change something, and looks again later. All other
+// errors are tried again soon. A node that has not introduced itself is none with an agent: only its
 // MachineConfigNode says so.
 func (a *Agent) fail(ctx context.Context, n *corev1.Node, s *state, err error) (ctrl.Result, error) {
+	if host.IsAboutHost(err) {
+		return a.failHost(ctx, s, err)
+	}
 	if !fault.IsTerminal(err) {
 		return status.Result(ctrl.Result{}, err)
 	}
-	ctrl.LoggerFrom(ctx).Error(err, "The host can't be managed")
+	ctrl.LoggerFrom(ctx).Error(err, "The node can't get what it should have")
 	failed := step{action: actionFail, reason: fault.Message(err)}
 	var told error
 	if s.state == "" {
@@ -341,7 +360,7 @@ func (a *Agent) fail(ctx context.Context, n *corev1.Node, s *state, err error) (
 		told = a.write(ctx, n, s, failed)
 	}
 	if told != nil {
-		return status.Result(ctrl.Result{}, fmt.Errorf("reporting that the host can't be managed: %w", told))
+		return status.Result(ctrl.Result{}, fmt.Errorf("reporting what a person has to change: %w", told))
 	}
 	return ctrl.Result{RequeueAfter: hostRetry}, nil
 }

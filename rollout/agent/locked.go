@@ -19,6 +19,8 @@ func (a *Agent) observeLock(ctx context.Context, s *state) (err error) {
 	if s.isLocked, err = a.finalization.IsLocked(); err != nil {
 		return err
 	}
+	s.canLock = s.canLock && !s.host.IsComposefs
+	s.isLocked = s.isLocked || s.host.Staged != nil && s.host.Staged.Locked
 	if s.desired != s.current || s.journal.Staging == "" || !s.runs(s.journal.Staging) {
 		return nil
 	}
@@ -36,7 +38,7 @@ func letsReturn(pool *mcfgv1.MachineConfigPool) bool {
 
 // stageLocked stages an image that no reboot is to boot before the node's turn. One whose files the
 // node has already boots next.
-func (a *Agent) stageLocked(ctx context.Context, s *state, h host.Deployments, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
+func (a *Agent) stageLocked(ctx context.Context, s *state, h host.Host, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
 	isDue := s.desired == s.current && image == s.goal()
 	if !s.canLock || isDue {
 		return errors.Join(h.Stage(ctx, image, trust), a.finalization.Unlock())
@@ -47,12 +49,29 @@ func (a *Agent) stageLocked(ctx context.Context, s *state, h host.Deployments, i
 	err := h.Stage(ctx, image, trust)
 	switch {
 	case err == nil: // ostree drops the lock with what was staged before
-		return a.finalization.Lock()
+		return a.lock(ctx, h)
 	case s.host.Staged == nil:
 		return errors.Join(err, a.finalization.Unlock())
 	default:
 		return err
 	}
+}
+
+// lock keeps what is staged from booting: by the file that all versions of ostree look for, and by
+// ostree's own command, of which bootc status and rpm-ostree status tell people.
+func (a *Agent) lock(ctx context.Context, h host.Lock) error {
+	if err := a.finalization.Lock(); err != nil {
+		return err
+	}
+	return h.Lock(ctx)
+}
+
+// unlock has what is staged boot next, whoever has locked it.
+func (a *Agent) unlock(ctx context.Context, h host.Lock) error {
+	if err := h.Unlock(ctx); err != nil {
+		return err
+	}
+	return a.finalization.Unlock()
 }
 
 // unstage removes what boots next, if it is of an image, and the lock that was for it.

@@ -165,7 +165,7 @@ func changing(s *state) step {
 	case s.hasFailed():
 		return failOnce(s, s.journal.Failed)
 	case s.hasRebooted(s.desired) && !s.isThere() && !s.runs(s.goal()):
-		return failOnce(s, "the node came back with "+short(s.booted())+" instead of "+short(string(s.goal())))
+		return failOnce(s, s.wrongBootReason())
 	case s.hasRebooted(s.desired) && s.isThere():
 		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
 	default:
@@ -240,6 +240,15 @@ func (s *state) wrongImageReason() string {
 	return fmt.Sprintf("the node booted %s instead of %s", s.booted(), s.goal())
 }
 
+// wrongBootReason says what the host came back with after its reboot, and why if it is known.
+func (s *state) wrongBootReason() string {
+	text := "the node came back with " + short(s.booted()) + " instead of " + short(string(s.goal()))
+	if s.whyNotBooted != "" {
+		text += ": " + s.whyNotBooted
+	}
+	return text
+}
+
 // short is an image by the start of its digest, so that a text with two of them has room where it
 // is shown.
 func short(image string) string {
@@ -252,6 +261,8 @@ func short(image string) string {
 // booted names what the host has booted.
 func (s *state) booted() string {
 	switch {
+	case s.host.Booted != nil && s.host.Booted.HasLocalPackages:
+		return "packages that rpm-ostree installed over its image (rpm-ostree reset removes them)"
 	case s.host.Booted == nil || s.host.Booted.Image == "" && s.host.Booted.Digest == "":
 		return "no image"
 	case s.host.Booted.Image == "":

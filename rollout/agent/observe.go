@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/rollout/agent/kargs"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
@@ -54,6 +55,9 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	}
 	if s.desired.Config != "" {
 		err = errors.Join(a.observeConfig(ctx, s, h), a.observeStaged(ctx, s))
+	}
+	if err == nil && s.hasRebooted(s.desired) && !s.isThere() && !s.runs(s.goal()) {
+		s.whyNotBooted = h.WhyNotBooted(ctx)
 	}
 	return s, h, err
 }
@@ -182,31 +186,42 @@ func (a *Agent) observeArguments(ctx context.Context, s *state, h host.Host, cur
 	if err != nil || len(record.Entries) == 0 && j.Ready && j.Failed == "" && j.Target == s.desired {
 		return err
 	}
-	s.arguments, err = a.kernelArguments(ctx, h, current, desired)
-	return err
+	if s.arguments, err = a.kernelArguments(ctx, h, current, desired); err != nil || s.arguments.IsEmpty() {
+		return err
+	}
+	return h.CheckKernelArguments(ctx, s.arguments)
 }
 
 // kernelArguments are the changes that what boots next needs to have the arguments of one
 // configuration instead of those of another, which may be nil. Arguments that neither names are
 // left alone. The host's record says of both command lines what of them is not the host's own.
 func (a *Agent) kernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (host.ArgumentChange, error) {
+	change, record, err := a.planArguments(ctx, h, from, to)
+	if err != nil || record == nil {
+		return change, err
+	}
+	return change, a.files.KeepCommandLines(*record)
+}
+
+// planArguments are the changes, and the record to keep; nil where it stays as it is.
+func (a *Agent) planArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (host.ArgumentChange, *kargs.Record, error) {
 	record, err := a.files.CommandLines()
 	if err != nil {
-		return host.ArgumentChange{}, err
+		return host.ArgumentChange{}, nil, err
 	}
 	none := &wanted.Config{}
 	current, desired := cmp.Or(from, none).Arguments, cmp.Or(to, none).Arguments
 	if !record.IsNeeded(current, desired) {
-		return host.ArgumentChange{}, nil
+		return host.ArgumentChange{}, nil, nil
 	}
 	line, err := h.KernelArguments(ctx)
 	if err != nil {
-		return host.ArgumentChange{}, fmt.Errorf("reading the host's kernel arguments: %w", err)
+		return host.ArgumentChange{}, nil, fmt.Errorf("reading the host's kernel arguments: %w", err)
 	}
 	before := slices.Clone(record.Entries)
 	change := host.ArgumentChange{From: line, To: record.Plan(line, current, desired)}
 	if reflect.DeepEqual(before, record.Entries) {
-		return change, nil
+		return change, nil, nil
 	}
-	return change, a.files.KeepCommandLines(record)
+	return change, &record, nil
 }

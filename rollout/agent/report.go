@@ -211,7 +211,7 @@ func arrival(s *state, done step) []condition {
 	if s.liveFiles != nil {
 		reboot.message = "not needed: " + s.booted() + " runs with the files of " + s.liveFiles.Image
 	}
-	out := append(applied(s), reboot)
+	out := append(applied(s), reboot, suitable(s))
 	if done.target != s.desired {
 		return out
 	}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
@@ -59,6 +60,19 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	if err != nil {
 		return err
 	}
+	config := s.desired.Config
+	if s.desired == s.current && pool != nil { // staged ahead, for what the pool will have
+		config = pool.Spec.Configuration.Name
+	}
+	var cfg *wanted.Config
+	if config != "" {
+		if cfg, err = a.wanted().Config(ctx, config); err != nil {
+			return err
+		}
+	}
+	if err := a.checkHost(ctx, s, h, cfg); err != nil {
+		return err
+	}
 	secret, err := a.wanted().PullSecret(ctx, pool)
 	if err != nil {
 		return err
@@ -66,22 +80,22 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	if err := a.files.GivePullSecret(secret); err != nil {
 		return err
 	}
-	config := s.desired.Config
-	if s.desired == s.current && pool != nil { // staged ahead, for what the pool will have
-		config = pool.Spec.Configuration.Name
-	}
 	trust := host.TrustSignature
-	if config != "" {
-		cfg, err := a.wanted().Config(ctx, config)
-		if err != nil {
-			return err
-		}
+	if cfg != nil {
 		if cfg.Image.Digest() == image.Digest() {
 			trust = host.TrustDigest
 		}
 		if err := a.files.InstallTemporaryPolicy(cfg.Content); err != nil {
 			return err
 		}
+	}
+	if trust == host.TrustSignature {
+		if err := a.checkPolicy(image); err != nil {
+			return err
+		}
+	}
+	if err := a.sayOfHost(ctx, s, suitable(s)); err != nil {
+		return err
 	}
 	j := s.journal
 	j.Staging = image

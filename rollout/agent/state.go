@@ -37,6 +37,9 @@ type state struct {
 	// canLock and isLocked are about what is staged: whether the host can keep it from booting, and
 	// whether it does.
 	canLock, isLocked bool
+	// whyNotBooted is why the host came back with what it had, as its units say it; empty where it
+	// did not, or they say nothing.
+	whyNotBooted string
 	// mayReturn reports whether the pool lets its nodes go back by themselves from an image that is
 	// not wanted.
 	mayReturn bool

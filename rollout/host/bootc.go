@@ -5,13 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // bootc manages a host by bootc.
-type bootc struct{ run Runner }
+type bootc struct {
+	run     Runner
+	root    fs.FS
+	version version
+	has     asker
+}
 
 // Status implements Host.
 func (b *bootc) Status(ctx context.Context) (Status, error) {
@@ -38,6 +45,9 @@ func (b *bootc) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) err
 	s, err := b.Status(ctx)
 	switch {
 	case err != nil:
+	case s.Staged.IsOf(image) && s.IsComposefs:
+		err = cannot(mcfgv1.ReasonUnstagingUnsupported, "its bootc %s has no command that removes a staged image from a composefs store: "+
+			"the next reboot boots it; run bootc rollback after that, or bootc switch to the image that it should have", b.version)
 	case s.Staged.IsOf(image):
 		err = firstThatWorks(ctx, b.run, ostreeUndeploy, rpmOSTreeCleanup)
 	case s.RollbackQueued && s.Rollback.IsOf(image):
@@ -56,24 +66,122 @@ func (b *bootc) Rollback(ctx context.Context) error {
 	return err
 }
 
+// abilities asks the host what it has for kernel arguments. bootc's command is of no use on an
+// ostree that forgets what it tracks.
+func (b *bootc) abilities(ctx context.Context, s *Status) (can abilities, err error) {
+	if s.IsComposefs {
+		return can, nil
+	}
+	if can.rpmOSTree, err = b.has(ctx, "rpm-ostree", "kargs"); err != nil {
+		return can, err
+	}
+	if can.loaderEntries, err = b.has(ctx, "bootc", "loader-entries", "set-options-for-source"); err != nil || !can.loaderEntries {
+		return can, err
+	}
+	_, errVersion := checkVersion(ctx, b.run, "ostree", minOSTreeOfTracking)
+	can.loaderEntries = errVersion == nil
+	return can, ctx.Err()
+}
+
 // KernelArguments implements Host.
 func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
-	out, err := kernelArguments(ctx, b.run)
-	return out, explainMissingRPMOSTree(err)
-}
-
-// SetKernelArguments implements Host. bootc reads arguments from images alone, so that those of one
-// node are rpm-ostree's, which hosts of bootc have too.
-func (b *bootc) SetKernelArguments(ctx context.Context, change ArgumentChange) error {
-	return explainMissingRPMOSTree(setKernelArguments(ctx, b.run, change))
-}
-
-func explainMissingRPMOSTree(err error) error {
-	if errors.Is(err, ErrNoProgram) {
-		return unsuitable("the host has no rpm-ostree, which kernel arguments of a single node need: put them into the image instead (/usr/lib/bootc/kargs.d)")
+	line, _, err := b.line(ctx)
+	if err != nil {
+		return nil, err
 	}
+	return line.words, nil
+}
+
+// line is how what boots next is started, as the host's own program says it, or as it is read where
+// there is none.
+func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
+	s, err := b.Status(ctx)
+	if err != nil {
+		return nil, abilities{}, err
+	}
+	can, err := b.abilities(ctx, &s)
+	switch {
+	case err != nil:
+		return nil, can, err
+	case can.loaderEntries:
+		line, err := readBootLine(b.root)
+		if err == nil {
+			err = checkWords(line.words, "an editor: /"+entriesDir)
+		}
+		return line, can, err
+	case can.rpmOSTree:
+		words, err := kernelArguments(ctx, b.run)
+		return &bootLine{words: words}, can, err
+	default:
+		_, _, err = chooseWay(can, b.version, nil, nil)
+		return nil, can, err
+	}
+}
+
+// CheckKernelArguments implements Host.
+func (b *bootc) CheckKernelArguments(ctx context.Context, change ArgumentChange) error {
+	line, can, err := b.line(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = chooseWay(can, b.version, line, change.To)
 	return err
 }
+
+// SetKernelArguments implements Host.
+func (b *bootc) SetKernelArguments(ctx context.Context, change ArgumentChange) error {
+	line, can, err := b.line(ctx)
+	if err != nil {
+		return err
+	}
+	by, calls, err := chooseWay(can, b.version, line, change.To)
+	switch {
+	case err != nil:
+		return err
+	case by == byRPMOSTree:
+		return setKernelArguments(ctx, b.run, change)
+	case !slices.Equal(line.words, change.From):
+		return errors.New("setting kernel arguments: someone has changed them meanwhile")
+	}
+	s, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Staged == nil && s.RollbackQueued {
+		return ErrNotStaged
+	}
+	for _, options := range calls {
+		args := []string{"loader-entries", "set-options-for-source", "--source=" + source}
+		if len(options) > 0 {
+			args = append(args, "--options="+strings.Join(options, " "))
+		}
+		if _, err := b.run.Run(ctx, "bootc", args...); err != nil {
+			return withoutValues(err, change)
+		}
+	}
+	return nil
+}
+
+// Lock implements Host.
+func (b *bootc) Lock(ctx context.Context) error {
+	s, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return lockStaged(ctx, b.run, &s, b.has)
+}
+
+// Unlock implements Host.
+func (b *bootc) Unlock(ctx context.Context) error {
+	s, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return unlockStaged(ctx, b.run, &s, b.has)
+}
+
+// WhyNotBooted implements Host.
+func (b *bootc) WhyNotBooted(ctx context.Context) string { return whyNotBooted(ctx, b.run) }
 
 // Reboot implements Host.
 func (b *bootc) Reboot(ctx context.Context, why string) error { return reboot(ctx, b.run, why) }
@@ -93,22 +201,25 @@ type bootcHost struct {
 	Kind   string
 	Status struct {
 		Booted, Staged, Rollback *bootcEntry
-		RollbackQueued           bool
+		RollbackQueued, ReadOnly bool
+		UsrOverlay               *struct{ AccessMode string }
 	}
 }
 
-// bootcEntry has no image where the deployment is of none.
+// bootcEntry has no image where the deployment is of none, or rpm-ostree has changed it. One of the
+// composefs store has no ostree.
 type bootcEntry struct {
 	Image *struct {
 		Image       struct{ Image string }
 		ImageDigest string
 		Version     string
 	}
-	Ostree struct {
+	Ostree *struct {
 		Checksum     string
 		DeploySerial int
 	}
-	Pinned, SoftRebootCapable bool
+	Composefs                                             *struct{ Verity string }
+	Pinned, SoftRebootCapable, DownloadOnly, Incompatible bool
 }
 
 // parseBootc reads `bootc status --format=json`.
@@ -125,15 +236,23 @@ func parseBootc(out []byte) (Status, error) {
 	}
 	return Status{
 		Booted: h.Status.Booted.deployment(), Staged: h.Status.Staged.deployment(), Rollback: h.Status.Rollback.deployment(),
-		RollbackQueued: h.Status.RollbackQueued,
+		RollbackQueued: h.Status.RollbackQueued, IsReadOnly: h.Status.ReadOnly, IsComposefs: h.Status.Booted.Composefs != nil,
+		UsrIsUnlocked: h.Status.UsrOverlay != nil && h.Status.UsrOverlay.AccessMode == "readWrite",
 	}, nil
 }
 
+// deployment is the entry. A soft reboot is prepared by ostree, which the composefs store has not.
 func (e *bootcEntry) deployment() *Deployment {
 	if e == nil {
 		return nil
 	}
-	d := &Deployment{Pinned: e.Pinned, SoftReboots: e.SoftRebootCapable, Checkout: checkout(e.Ostree.Checksum, e.Ostree.DeploySerial)}
+	d := &Deployment{Pinned: e.Pinned, Locked: e.DownloadOnly, HasLocalPackages: e.Incompatible}
+	switch {
+	case e.Ostree != nil:
+		d.Checkout, d.SoftReboots = checkout(e.Ostree.Checksum, e.Ostree.DeploySerial), e.SoftRebootCapable
+	case e.Composefs != nil:
+		d.Checkout = e.Composefs.Verity
+	}
 	if e.Image != nil {
 		d.Image, d.Digest, d.Version = e.Image.Image.Image, e.Image.ImageDigest, e.Image.Version
 	}

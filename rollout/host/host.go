@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 )
-
-// ReasonUnsuitableHost is the reason of errors about a host that can't be managed: a person has to
-// change it.
-const ReasonUnsuitableHost = "UnsuitableHost"
 
 // Deployment is one bootable state of a host.
 type Deployment struct {
@@ -32,6 +28,11 @@ type Deployment struct {
 	// SoftReboots reports whether the host gets there by restarting its user space: the kernel and
 	// how it was started are what runs now.
 	SoftReboots bool
+	// Locked reports whether it is staged, and does not boot until that is unlocked.
+	Locked bool
+	// HasLocalPackages reports whether someone has installed packages over its image, of which bootc
+	// then says nothing.
+	HasLocalPackages bool
 }
 
 // IsOf reports whether the deployment is of an image. Of an image for several architectures the
@@ -59,12 +60,40 @@ type Status struct {
 	Rollback *Deployment
 	// RollbackQueued reports whether Rollback boots next, and not Booted.
 	RollbackQueued bool
+	// IsComposefs reports whether bootc keeps deployments in its composefs store: nothing of ostree
+	// works on them.
+	IsComposefs bool
+	// IsReadOnly reports whether the disk can't be written, as that of a live medium.
+	IsReadOnly bool
+	// UsrIsUnlocked reports whether someone has made /usr writable until the next boot.
+	UsrIsUnlocked bool
+	// Transaction is what rpm-ostree is doing for someone else; empty where it does nothing.
+	Transaction string
+}
+
+// busyRetry is after how long a host is asked again that does something for someone else.
+const busyRetry = 30 * time.Second
+
+// CheckStaging says why no image can be staged; nil where one can.
+func (s *Status) CheckStaging() error {
+	switch {
+	case s.IsReadOnly:
+		return cannot(mcfgv1.ReasonReadOnlyHost, "its disk is read-only: it runs from a medium that can't be changed; install it to a disk")
+	case s.Booted != nil && s.Booted.HasLocalPackages:
+		return cannot(mcfgv1.ReasonLocalPackages, "it has packages that rpm-ostree installed over its image, which bootc can't update: "+
+			"run rpm-ostree reset on it and reboot it, or set spec.deployMode of the MachineConfigPool to image")
+	case s.Transaction != "":
+		return fault.NewWaiting(mcfgv1.ReasonHostBusy, busyRetry, fmt.Errorf("its rpm-ostree is doing something else: %s", s.Transaction))
+	default:
+		return nil
+	}
 }
 
 // Host manages one host. Every method can be repeated.
 type Host interface {
 	Deployments
 	KernelArguments
+	Lock
 	// Reboot begins a reboot, and returns while the host still shuts down.
 	Reboot(ctx context.Context, why string) error
 	// SoftReboot begins a restart of user space in what is staged, which has to be one that
@@ -102,9 +131,27 @@ type KernelArguments interface {
 	// KernelArguments are the words of the command line of what boots next, without the one that
 	// ostree writes for each deployment.
 	KernelArguments(ctx context.Context) ([]string, error)
+	// CheckKernelArguments says why the host can't change them so; nil where it can.
+	CheckKernelArguments(ctx context.Context, change ArgumentChange) error
 	// SetKernelArguments changes the command line of what boots next. It fails where that is not
-	// what the change begins with, as far as the host can tell.
+	// what the change begins with, as far as the host can tell, and with ErrNotStaged where that can
+	// be done only of what is staged or runs.
 	SetKernelArguments(ctx context.Context, change ArgumentChange) error
+}
+
+// ErrNotStaged means that what boots next has to be staged again first.
+var ErrNotStaged = errors.New("bootc changes kernel arguments only of what is staged or runs")
+
+// Lock is ostree's own of what is staged, which its programs show. Finalization has what all
+// versions of ostree know.
+type Lock interface {
+	// Lock keeps what is staged from booting, where the host has a command for that.
+	Lock(ctx context.Context) error
+	// Unlock has what is staged boot next.
+	Unlock(ctx context.Context) error
+	// WhyNotBooted is why what was staged for this boot did not boot, as the host's units say it;
+	// empty where they say nothing.
+	WhyNotBooted(ctx context.Context) string
 }
 
 // ArgumentChange is a change of a whole command line, word by word.
@@ -122,72 +169,3 @@ type Runner interface {
 
 // ErrNoProgram means that a host does not have a program.
 var ErrNoProgram = errors.New("there is no such program on the host")
-
-// Mode says which program manages a host.
-type Mode string
-
-// The modes.
-const (
-	// ModeAuto takes bootc where the host was deployed from an image and has it, else rpm-ostree.
-	ModeAuto Mode = ""
-	// ModeBootc is bootc.
-	ModeBootc Mode = "bootc"
-	// ModeRPMOSTree is rpm-ostree.
-	ModeRPMOSTree Mode = "rpm-ostree"
-)
-
-// The oldest versions that speak as this package does.
-var (
-	minBootc     = version{1, 1}
-	minRPMOSTree = version{2022, 10}
-)
-
-// Detect finds out what manages a host. A host that nothing manages, or too old a program, is a
-// Terminal error that names it.
-func Detect(ctx context.Context, run Runner, mode Mode) (Host, error) {
-	if mode != ModeRPMOSTree {
-		err := checkVersion(ctx, run, "bootc", minBootc)
-		switch {
-		case err == nil:
-			return &bootc{run}, nil
-		case mode == ModeBootc && errors.Is(err, ErrNoProgram):
-			return nil, unsuitable("spec.deployMode of the MachineConfigPool is bootc, and the host has no bootc: remove the field, or set it to image for rpm-ostree")
-		case !errors.Is(err, ErrNoProgram) && (mode == ModeBootc || !fault.IsTerminal(err)):
-			return nil, err
-		}
-	}
-	err := checkVersion(ctx, run, "rpm-ostree", minRPMOSTree)
-	switch {
-	case err == nil:
-		return &rpmOSTree{run}, nil
-	case errors.Is(err, ErrNoProgram):
-		return nil, unsuitable("the host has neither bootc nor rpm-ostree: Layerwright updates hosts that were deployed from images")
-	default:
-		return nil, err
-	}
-}
-
-func unsuitable(format string, args ...any) error {
-	return fault.NewTerminal(ReasonUnsuitableHost, fmt.Errorf(format, args...))
-}
-
-func checkVersion(ctx context.Context, run Runner, program string, oldest version) error {
-	out, err := run.Run(ctx, program, "--version")
-	if err != nil {
-		return err
-	}
-	found, ok := findVersion(string(out))
-	switch {
-	case !ok:
-		return unsuitable("%s --version says no version: %q", program, firstLine(out))
-	case found.isBefore(oldest):
-		return unsuitable("%s %s of the host is too old: at least %s is needed", program, found, oldest)
-	default:
-		return nil
-	}
-}
-
-func firstLine(out []byte) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return fault.Clean(line)
-}

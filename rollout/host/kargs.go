@@ -20,14 +20,20 @@ func kernelArguments(ctx context.Context, run Runner) ([]string, error) {
 	if len(words) == 0 {
 		return nil, errors.New("rpm-ostree kargs says nothing")
 	}
-	line := slices.DeleteFunc(words, func(word string) bool { return strings.HasPrefix(word, "ostree=") })
+	line := withoutDeployment(words)
+	return line, checkWords(line, "rpm-ostree kargs --editor")
+}
+
+// checkWords finds out whether each word of a command line is one to the kernel too. by is what
+// changes them.
+func checkWords(line []string, by string) error {
 	for _, word := range line {
 		if cmdline.Check(word) != nil {
-			return nil, unsuitable("kernel argument %q of the host can't be read as it is written: the kernel takes all that follows for a part of it; "+
-				"correct it on the node with rpm-ostree kargs --editor", cmdline.Name(word))
+			return unsuitable("kernel argument %q of the host can't be read as it is written: the kernel takes all that follows for a part of it; "+
+				"correct it on the node with %s", cmdline.Name(word), by)
 		}
 	}
-	return line, nil
+	return nil
 }
 
 // setKernelArguments changes the command line of what boots next in one step. ostree before 2024.5

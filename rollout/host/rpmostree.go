@@ -9,10 +9,14 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // rpmOSTree manages a host by rpm-ostree.
-type rpmOSTree struct{ run Runner }
+type rpmOSTree struct {
+	run Runner
+	has asker
+}
 
 // Status implements Host.
 func (r *rpmOSTree) Status(ctx context.Context) (Status, error) {
@@ -73,10 +77,37 @@ func (r *rpmOSTree) KernelArguments(ctx context.Context) ([]string, error) {
 	return kernelArguments(ctx, r.run)
 }
 
+// CheckKernelArguments implements Host: rpm-ostree makes any change.
+func (r *rpmOSTree) CheckKernelArguments(context.Context, ArgumentChange) error { return nil }
+
 // SetKernelArguments implements Host.
 func (r *rpmOSTree) SetKernelArguments(ctx context.Context, change ArgumentChange) error {
 	return setKernelArguments(ctx, r.run, change)
 }
+
+// Lock implements Host.
+func (r *rpmOSTree) Lock(ctx context.Context) error {
+	s, err := r.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Staged != nil {
+		s.Staged.Locked = false // rpm-ostree says it of the file alone
+	}
+	return lockStaged(ctx, r.run, &s, r.has)
+}
+
+// Unlock implements Host.
+func (r *rpmOSTree) Unlock(ctx context.Context) error {
+	s, err := r.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return unlockStaged(ctx, r.run, &s, r.has)
+}
+
+// WhyNotBooted implements Host.
+func (r *rpmOSTree) WhyNotBooted(ctx context.Context) string { return whyNotBooted(ctx, r.run) }
 
 // Reboot implements Host.
 func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboot(ctx, r.run, why) }
@@ -93,13 +124,18 @@ func reboot(ctx context.Context, run Runner, why string) error {
 // rpmOSTreeStatus is what of `rpm-ostree status --json` matters.
 type rpmOSTreeStatus struct {
 	Deployments []rpmOSTreeDeployment `json:"deployments"`
+	// Transaction is what the daemon does: the method, who asked for it, and an address.
+	Transaction []string `json:"transaction"`
 }
 
 type rpmOSTreeDeployment struct {
 	Booted  bool   `json:"booted"`
 	Staged  bool   `json:"staged"`
 	Pinned  bool   `json:"pinned"`
+	Locked  bool   `json:"finalization-locked"`
 	Version string `json:"version"`
+	// Unlocked is how /usr of it was made writable: none, development, transient or hotfix.
+	Unlocked string `json:"unlocked"`
 	// Checksum and Serial name the folder of its files.
 	Checksum string `json:"checksum"`
 	Serial   int    `json:"serial"`
@@ -126,7 +162,11 @@ func parseRPMOSTree(out []byte) (Status, error) {
 	if booted < 0 {
 		return Status{}, unsuitable("rpm-ostree does not know what the host has booted")
 	}
-	s := Status{Booted: list.Deployments[booted].deployment()}
+	how := list.Deployments[booted].Unlocked
+	s := Status{Booted: list.Deployments[booted].deployment(), UsrIsUnlocked: how != "" && how != "none"}
+	if len(list.Transaction) > 0 {
+		s.Transaction = fault.Clean(list.Transaction[0])
+	}
 	for i := range list.Deployments {
 		d := &list.Deployments[i]
 		switch {
@@ -142,7 +182,7 @@ func parseRPMOSTree(out []byte) (Status, error) {
 
 func (d *rpmOSTreeDeployment) deployment() *Deployment {
 	out := &Deployment{
-		Image: imageOf(d.Reference), Digest: d.Digest, Version: d.Version, Pinned: d.Pinned, Checkout: checkout(d.Checksum, d.Serial),
+		Image: imageOf(d.Reference), Digest: d.Digest, Version: d.Version, Pinned: d.Pinned, Locked: d.Locked, Checkout: checkout(d.Checksum, d.Serial),
 	}
 	if out.Image == "" && len(d.CustomOrigin) > 0 {
 		out.Image, _ = strings.CutPrefix(d.CustomOrigin[0], "pivot://")

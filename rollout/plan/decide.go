@@ -149,7 +149,7 @@ func (d *decision) node(i int) {
 		d.plan.Updated++
 		d.unstage(n)
 	case !n.HasAgent():
-		d.hold(n, words.NoAgent)
+		d.hold(n, n.noAgent())
 	case n.Deleting:
 		d.hold(n, words.Deleting)
 	case n.IsOnItsWay(d.Target) && n.waitsForTurn():
@@ -388,7 +388,7 @@ func (d *decision) move(m Move) {
 }
 
 func (d *decision) hold(n *Node, reason string) {
-	d.plan.Holds = append(d.plan.Holds, words.Hold{Node: n.Name, Reason: reason})
+	d.plan.Holds = append(d.plan.Holds, words.Hold{Node: n.Name, Reason: n.bootsStaged(reason, d.Image)})
 }
 
 // hasStaleFailure reports whether the node is Degraded because of an earlier target. If its agent

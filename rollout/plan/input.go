@@ -34,6 +34,13 @@ type Node struct {
 	SameArguments bool
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
+	// HostError is what the node's host can't do, or what it waits for, in words; empty where it can
+	// do what it is asked for. It is the StageError and the StepError then.
+	HostError string
+	// HostWaits reports whether the host waits for something that others bring.
+	HostWaits bool
+	// BootsStaged reports whether any reboot of the node boots the image that it holds.
+	BootsStaged bool
 	// StepError is why the node's agent can't do what ReportedDesired takes, and tries again; empty
 	// where it can.
 	StepError string

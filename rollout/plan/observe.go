@@ -73,6 +73,14 @@ func ObserveReport(out *Node, report *mcfgv1.MachineConfigNode) {
 			break
 		}
 	}
+	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeHostSuitable)
+	if c != nil && c.Status == metav1.ConditionFalse {
+		out.HostError = words.Shorten(c.Message, maxReason)
+		out.HostWaits = c.Reason == mcfgv1.ReasonWaitingForSignaturePolicy || c.Reason == mcfgv1.ReasonHostBusy
+		out.StageError, out.StepError = out.HostError, out.HostError
+	}
+	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeStagedImageLocked)
+	out.BootsStaged = c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonLockUnsupported
 	c = meta.FindStatusCondition(report.Status.Conditions, mcfgv1.NodeDrained)
 	if c != nil && slices.Contains([]string{mcfgv1.ReasonDraining, mcfgv1.ReasonDrainBlocked, mcfgv1.ReasonDrainOverdue}, c.Reason) {
 		out.DrainBlocked = words.Shorten(c.Message, maxReason)

@@ -43,7 +43,7 @@ func (n *Node) OwnReason(t nodes.Target, image string) string {
 	case n.IsAt(t):
 		return ""
 	case !n.HasAgent():
-		return words.NoAgent
+		return n.noAgent()
 	case n.Deleting:
 		return words.Deleting
 	case n.IsOnItsWay(t) && !n.waitsForTurn(), n.IsDegraded():
@@ -67,10 +67,33 @@ func (n *Node) isLeft() string { return n.unhealthy() + ", and is not moved" }
 
 // staging is how far a node is with the image that it was asked to stage.
 func (n *Node) staging() string {
-	if n.StageError != "" {
+	switch {
+	case n.HostError != "" && n.HostWaits:
+		return words.HostWaits + n.HostError
+	case n.HostError != "":
+		return words.HostCannot + n.HostError
+	case n.StageError != "":
 		return words.StageFailed + n.StageError
+	default:
+		return words.Stages + n.unanswered()
 	}
-	return words.Stages + n.unanswered()
+}
+
+// noAgent is about a node whose agent has not introduced itself: on a host that nothing manages it
+// says why.
+func (n *Node) noAgent() string {
+	if n.HostError != "" {
+		return words.HostCannot + n.HostError
+	}
+	return words.NoAgent
+}
+
+// bootsStaged adds to why a node waits that any reboot of it boots what it holds.
+func (n *Node) bootsStaged(reason, image string) string {
+	if !n.BootsStaged || n.IsMoving() || image == "" || n.StagedImage != image {
+		return reason
+	}
+	return reason + words.BootsStaged
 }
 
 // progress is how far a node is that has been asked to change to the target.

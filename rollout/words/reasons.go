@@ -19,10 +19,16 @@ const (
 	Finishes = "finishes the change to "
 	// StageFailed goes on with the agent's error.
 	StageFailed = "can't stage the image: "
+	// HostCannot goes on with what the node's host can't do.
+	HostCannot = "its host can't take the update: "
+	// HostWaits goes on with what the node's host waits for.
+	HostWaits = "its host can't take the update yet: "
 	// Stages is of a node that pulls.
 	Stages = "stages the image"
 	// Unanswered goes on, after what a node was asked for, with why its agent does not run.
 	Unanswered = ", but its node agent can't answer: "
+	// BootsStaged comes after why a node waits that holds the image.
+	BootsStaged = ", and any reboot of it boots the staged image, which its host can't lock"
 	// CannotGoOn goes on, after what a node does, with the agent's error.
 	CannotGoOn = ", and can't go on: "
 	// Told is of a node whose agent has not taken up what it was told.

@@ -358,6 +358,25 @@ const (
 	ReasonLockUnsupported = "LockUnsupported"
 	// ReasonLockingFailed means that it has, and that this failed. The node tries again.
 	ReasonLockingFailed = "LockingFailed"
+	// ReasonUnsuitableHost means that nothing on the host changes what it boots, or too old a
+	// program.
+	ReasonUnsuitableHost = "UnsuitableHost"
+	// ReasonKernelArgumentsUnsupported means that the host can't set the kernel arguments.
+	ReasonKernelArgumentsUnsupported = "KernelArgumentsUnsupported"
+	// ReasonUnstagingUnsupported means that the host can't remove what is staged.
+	ReasonUnstagingUnsupported = "UnstagingUnsupported"
+	// ReasonLocalPackages means that someone has installed packages over the host's image.
+	ReasonLocalPackages = "LocalPackages"
+	// ReasonReadOnlyHost means that the host's disk, or its /etc, can't be written.
+	ReasonReadOnlyHost = "ReadOnlyHost"
+	// ReasonHostBusy means that the host's programs do something for someone else.
+	ReasonHostBusy = "HostBusy"
+	// ReasonWaitingForSignaturePolicy means that the host would refuse the image until its policy
+	// asks for a signature of it.
+	ReasonWaitingForSignaturePolicy = "WaitingForSignaturePolicy"
+	// ReasonUsrUnlocked means that someone has made /usr writable: what they changed there is lost
+	// at the next reboot.
+	ReasonUsrUnlocked = "UsrUnlocked"
 	// ReasonConfigDrift means that files of the node are not as its image and its configuration
 	// have them.
 	ReasonConfigDrift = "ConfigDrift"
@@ -377,6 +396,12 @@ const (
 	// False, while the node can't stage the image that it was asked to: StagingFailed; and of one
 	// that is no longer asked for: Withdrawn, UnstagingFailed.
 	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
+	// NodeHostSuitable is True when the host can do what its node is asked for. It is False before
+	// anything is staged: no image and no configuration is to blame, and none is held back from
+	// other nodes. The message says what to do. Reasons of False: UnsuitableHost,
+	// KernelArgumentsUnsupported, UnstagingUnsupported, LocalPackages, ReadOnlyHost, HostBusy,
+	// WaitingForSignaturePolicy; of True with a message: UsrUnlocked.
+	NodeHostSuitable = "HostSuitable"
 	// NodeStagedImageLocked is True when a reboot outside of the node's turn boots what ran, and
 	// not the image that is staged. Reasons of False: LockUnsupported, LockingFailed.
 	NodeStagedImageLocked = "StagedImageLocked"

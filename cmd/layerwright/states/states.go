@@ -60,6 +60,8 @@ var troubles = []string{
 	mcfgv1.ReasonUpdateFailed, mcfgv1.ReasonConfigDrift, mcfgv1.ReasonDrainBlocked, mcfgv1.ReasonDrainOverdue, mcfgv1.ReasonRebootOverdue,
 	mcfgv1.ReasonStagingFailed, mcfgv1.ReasonUnstagingFailed, mcfgv1.ReasonPreparingFailed, mcfgv1.ReasonApplyingFailed,
 	mcfgv1.ReasonLockUnsupported, mcfgv1.ReasonLockingFailed,
+	mcfgv1.ReasonUnsuitableHost, mcfgv1.ReasonKernelArgumentsUnsupported, mcfgv1.ReasonUnstagingUnsupported, mcfgv1.ReasonLocalPackages,
+	mcfgv1.ReasonReadOnlyHost, mcfgv1.ReasonUsrUnlocked,
 	// Of MachineOSImages.
 	mcfgv1alpha1.ReasonSigningFailed, mcfgv1alpha1.ReasonAttestationFailed, mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey,
 	mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonUnreachable,

@@ -43,6 +43,16 @@ func (h *Host) GivePullSecret(secret []byte) error {
 	return h.ensure(mine(Item{Path: path.Dir(authPath), Entry: Entry{Kind: Directory, Mode: defaultDirectoryMode}, Loose: true}), mine(i))
 }
 
+// SignaturePolicy is the host's policy for signatures of images; nil where it has none.
+func (h *Host) SignaturePolicy() ([]byte, error) {
+	for _, at := range []string{signaturepolicy.PolicyPath, "/usr/share/containers/policy.json"} {
+		if content, err := h.tree.read(at); err != nil || content != nil {
+			return content, err
+		}
+	}
+	return nil, nil
+}
+
 // ensure writes what is not as it should be.
 func (h *Host) ensure(items ...Item) error {
 	for _, i := range items {
