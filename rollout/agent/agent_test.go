@@ -44,7 +44,7 @@ func TestUpdateOfANode(t *testing.T) {
 	assert.Equal(t, []string{nodestest.Pinned("2")}, w.machine.pulls)
 	assert.LessOrEqual(t, w.writes, 8, "requests that write, of one update: %v", w.effects)
 	assert.Equal(t, map[string]string{
-		"Updated": "True Updated the node has rendered-2", "UpdateComplete": "True Updated", "NodeDegraded": "False AsExpected",
+		"Updated": "True Updated the node has rendered-2", "UpdateComplete": "True Updated", "NodeDegraded": "False AsExpected", "HostSuitable": "True AsExpected",
 		"UpdatePrepared": "True Staged " + nodestest.Pinned("2"), "ImagePulledFromRegistry": "True Staged " + nodestest.Pinned("2"),
 		"AppliedFiles": "True Updated", "AppliedOSImage": "True Updated " + nodestest.Pinned("2"), "AppliedFilesAndOS": "True Updated",
 		"UpdateExecuted": "True Updated", "StagedImageLocked": "True AsExpected", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
@@ -601,7 +601,7 @@ func TestDriftIsReported(t *testing.T) {
 
 func TestAHostThatNothingManages(t *testing.T) {
 	t.Parallel()
-	unsuitable := fault.NewTerminal(host.ReasonUnsuitableHost, errors.New("the host has neither bootc nor rpm-ostree"))
+	unsuitable := fault.NewTerminal(mcfgv1.ReasonUnsuitableHost, errors.New("the host has neither bootc nor rpm-ostree"))
 	w := newWorld(t)
 	refuse := func() {
 		w.agent.options.Detect = func(_ context.Context, _ host.Mode) (host.Host, error) { return nil, unsuitable }
@@ -613,15 +613,18 @@ func TestAHostThatNothingManages(t *testing.T) {
 		assert.Equal(t, ctrl.Result{RequeueAfter: hostRetry}, res, "it may be mended")
 	}
 	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationState], "no agent can work there")
-	assert.Equal(t, "True UpdateFailed the host has neither bootc nor rpm-ostree", w.conditions()[mcfgv1.NodeNodeDegraded])
+	assert.Equal(t, "False UnsuitableHost the host has neither bootc nor rpm-ostree", w.conditions()[mcfgv1.NodeHostSuitable])
 	assert.Equal(t, 1, w.writes)
 
 	w = arrived(t)
 	refuse()
 	_, err := w.reconcile()
 	require.NoError(t, err)
-	a := w.node().Annotations
-	assert.Equal(t, []string{mcfgv1.NodeStateDegraded, "the host has neither bootc nor rpm-ostree"}, []string{a[mcfgv1.AnnotationState], a[mcfgv1.AnnotationReason]})
+	assert.Equal(t, mcfgv1.NodeStateDone, w.node().Annotations[mcfgv1.AnnotationState], "no image is to blame")
+	assert.Contains(t, w.conditions()[mcfgv1.NodeHostSuitable], "False UnsuitableHost")
+	w.start()
+	w.settle()
+	assert.Equal(t, "True AsExpected", w.conditions()[mcfgv1.NodeHostSuitable], "it was mended")
 }
 
 func TestThePullSecretOfTheMachineOSConfig(t *testing.T) {

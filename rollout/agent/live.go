@@ -166,7 +166,7 @@ func (a *Agent) doLive(ctx context.Context, n *corev1.Node, s *state, h host.Hos
 
 // live brings the node to what it should have as it runs. What is done about a change is repeated
 // if the agent is ended meanwhile.
-func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
+func (a *Agent) live(ctx context.Context, s *state, h host.Host) error {
 	if s.isThere() {
 		return a.changeNodeState(ctx, s)
 	}
@@ -181,7 +181,7 @@ func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
 	if err := a.files.ApplyLive(booted, next.Checkout, string(goal)); err != nil {
 		return err
 	}
-	if err := a.finalization.Unlock(); err != nil { // from now on a reboot boots it
+	if err := a.unlock(ctx, h); err != nil { // from now on a reboot boots it
 		return err
 	}
 	if err := a.changeNodeState(ctx, s); err != nil {

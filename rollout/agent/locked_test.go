@@ -89,6 +89,7 @@ func TestARebootOutsideOfTheTurn(t *testing.T) {
 		})
 		require.NoError(t, w.Status().Update(t.Context(), report))
 		require.NoError(t, os.Remove(filepath.Join(w.root, lockFile)))
+		w.machine.staged.Locked = false
 		w.settle()
 		assert.FileExists(t, filepath.Join(w.root, lockFile))
 		assert.Equal(t, "True AsExpected", w.conditions()[mcfgv1.NodeStagedImageLocked])

@@ -152,7 +152,7 @@ func conditionsOf(s *state, done step) []condition {
 		return out
 	case actionDrain:
 		return append(beginning(s),
-			condition{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
+			suitable(s), condition{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
 			condition{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
 			condition{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""})
 	case actionPrepare:

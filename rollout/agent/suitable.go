@@ -63,7 +63,7 @@ func (a *Agent) checkPolicy(image mcfgv1.ImageDigestFormat) error {
 		return nil
 	}
 	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignaturePolicy, policyRetry, fmt.Errorf(
-		"its policy for signatures does not let %s through yet: the controller brings one with --enforce-signatures, else give the pool a policy of your own", image.Short()))
+		"its policy for signatures does not let image %s through yet: the controller brings one with --enforce-signatures, else give the pool a policy of your own", image.Short()))
 }
 
 // failHost says what the host can't do, of the host alone, and looks again later.

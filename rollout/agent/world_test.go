@@ -48,6 +48,13 @@ type machine struct {
 	// happen.
 	ignores, stuck           bool
 	stageError, unstageError error
+	// cantArguments is why the host can't set kernel arguments, and needsStaged that it can do so only
+	// of what is staged or runs. whyNotBooted is what its units say of a boot.
+	cantArguments error
+	needsStaged   bool
+	whyNotBooted  string
+	// isComposefs and the like are as in host.Status.
+	isComposefs, usrIsUnlocked bool
 	// softly reports whether what is staged can be had by a soft reboot, and cantSoftly that this
 	// fails. softs are how often one was made, and isSoft is that one goes on.
 	softly, cantSoftly, isSoft bool
@@ -87,7 +94,10 @@ func (m *machine) Status(context.Context) (host.Status, error) {
 	if m.meanwhile != nil {
 		m.meanwhile()
 	}
-	return host.Status{Booted: m.booted, Staged: m.staged, Rollback: m.rollback, RollbackQueued: m.queued}, nil
+	return host.Status{
+		Booted: m.booted, Staged: m.staged, Rollback: m.rollback, RollbackQueued: m.queued,
+		IsComposefs: m.isComposefs, UsrIsUnlocked: m.usrIsUnlocked,
+	}, nil
 }
 
 func (m *machine) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
@@ -128,6 +138,27 @@ func (m *machine) KernelArguments(context.Context) ([]string, error) {
 	return m.arguments[m.key()], nil
 }
 
+func (m *machine) CheckKernelArguments(context.Context, host.ArgumentChange) error {
+	return m.cantArguments
+}
+
+// Lock is that of an ostree which has a command for it.
+func (m *machine) Lock(context.Context) error {
+	if m.staged != nil {
+		m.staged.Locked = true
+	}
+	return nil
+}
+
+func (m *machine) Unlock(context.Context) error {
+	if m.staged != nil {
+		m.staged.Locked = false
+	}
+	return nil
+}
+
+func (m *machine) WhyNotBooted(context.Context) string { return m.whyNotBooted }
+
 // key tells the arguments of a staged deployment from those of a booted one of the same image.
 func (m *machine) key() string {
 	if m.staged != nil && m.staged.Digest == m.booted.Digest {
@@ -139,6 +170,9 @@ func (m *machine) key() string {
 func (m *machine) SetKernelArguments(_ context.Context, change host.ArgumentChange) error {
 	if !slices.Equal(m.arguments[m.key()], change.From) {
 		return fmt.Errorf("the command line is %v and not %v", m.arguments[m.key()], change.From)
+	}
+	if m.needsStaged && m.staged == nil && m.queued {
+		return host.ErrNotStaged
 	}
 	if m.next() == m.booted { // rpm-ostree makes a deployment of the same image
 		m.staged = &host.Deployment{Image: m.booted.Image, Digest: m.booted.Digest}
@@ -175,7 +209,7 @@ func (m *machine) boot() {
 	} else {
 		m.boots++
 	}
-	if isLocked, _ := m.w.agent.finalization.IsLocked(); isLocked {
+	if isLocked, _ := m.w.agent.finalization.IsLocked(); isLocked || m.staged != nil && m.staged.Locked {
 		m.staged = nil
 	}
 	_ = os.Remove(filepath.Join(m.w.root, lockFile))
@@ -246,6 +280,9 @@ func rendered(name, digit string, arguments ...string) *mcfgv1.MachineConfig {
 	return mc
 }
 
+// signedOnly is a signature policy that asks for a signature of each image.
+const signedOnly = `{"default":[{"type":"reject"}],"transports":{"docker":{"":[{"type":"sigstoreSigned","keyPath":"/etc/pki/key.pub"}]}}}`
+
 // newWorld is a node that runs the image of digit 1 with rendered-1.
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
@@ -255,6 +292,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		require.NoError(t, os.MkdirAll(filepath.Join(w.root, dir), 0o755))
 	}
 	w.put("run/ostree-booted", "")
+	for _, dir := range []string{"etc", "usr/share"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(w.root, dir, "containers"), 0o755))
+	}
+	w.put("usr/share/containers/policy.json", signedOnly)
 	w.put("etc/motd", "hello")
 	w.put("usr/etc/motd", "hello")
 	scheme := runtime.NewScheme()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -34,6 +35,12 @@ func in(checkout string, d *Deployment) *Deployment {
 	return d
 }
 
+// locked is a deployment that is staged and does not boot.
+func locked(d *Deployment) *Deployment {
+	d.Locked = true
+	return d
+}
+
 // softly is a deployment that a soft reboot gets to.
 func softly(d *Deployment) *Deployment {
 	d.SoftReboots = true
@@ -55,7 +62,7 @@ func TestParse(t *testing.T) {
 	}{
 		"bootc-1.1.json": {parseBootc, Status{
 			Booted: in("bb.0", deployment("1", "9.20260201.0")), Staged: in("aa.0", deployment("2", "9.20260301.0")),
-			Rollback: &Deployment{Pinned: true, Checkout: "cc.0"},
+			Rollback: &Deployment{Pinned: true, Checkout: "cc.0", HasLocalPackages: true},
 		}},
 		"bootc-v1alpha1.json": {parseBootc, Status{
 			Booted: &Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1"), Checkout: "bb.0"}, RollbackQueued: true,
@@ -66,6 +73,18 @@ func TestParse(t *testing.T) {
 		}},
 		"bootc-1.16.json": {parseBootc, Status{
 			Booted: in("bb.0", deployment("1", "10.20260201.0")), Staged: softly(in("aa.0", deployment("2", "10.20260301.0"))),
+		}},
+		"bootc-composefs.json": {parseBootc, Status{
+			Booted: &Deployment{Image: string(image("1")), Digest: digit("1"), Checkout: "bb"}, IsComposefs: true,
+			Staged: &Deployment{Image: string(image("2")), Digest: digit("2"), Checkout: "aa"},
+		}},
+		"bootc-local-packages.json": {parseBootc, Status{
+			Booted: &Deployment{Checkout: "bb.0", HasLocalPackages: true}, IsReadOnly: true, UsrIsUnlocked: true,
+			Staged: locked(in("aa.0", deployment("2", "10.20260301.0"))),
+		}},
+		"rpm-ostree-busy.json": {parseRPMOSTree, Status{
+			Booted: in("bb.0", deployment("1", "44.20260701.3.0")), Staged: locked(in("aa.0", deployment("2", "44.20260801.3.0"))),
+			UsrIsUnlocked: true, Transaction: "upgrade",
 		}},
 		"rpm-ostree-2022.json": {parseRPMOSTree, Status{
 			Booted: in("bb.0", deployment("2", "36.20221014.3.1")), Rollback: in("cc.0", deployment("1", "36.20221001.3.0")), RollbackQueued: true,
@@ -123,7 +142,7 @@ func TestUnstagingAQueuedRollback(t *testing.T) {
 			"bootc --version": "bootc 1.8.0", "rpm-ostree --version": "2022.10", "bootc status": string(read(t, "bootc-1.8.json")),
 			"rpm-ostree status": string(read(t, "rpm-ostree-2022.json")), "bootc rollback": "", "rpm-ostree rollback": "",
 		}}
-		h, err := Detect(t.Context(), run, mode)
+		h, err := detect(t, run, mode)
 		require.NoError(t, err)
 		run.ran = nil
 		require.NoError(t, h.Unstage(t.Context(), image("1")))
@@ -134,17 +153,6 @@ func TestUnstagingAQueuedRollback(t *testing.T) {
 		run.ran = nil
 		require.NoError(t, h.Unstage(t.Context(), image("7")))
 		assert.Equal(t, want[:1], run.ran, "what others queued stays")
-	}
-}
-
-func TestKernelArgumentsNeedRPMOSTree(t *testing.T) {
-	t.Parallel()
-	h, err := Detect(t.Context(), &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.8.0"}}, ModeAuto)
-	require.NoError(t, err)
-	_, err = h.KernelArguments(t.Context())
-	for _, err := range []error{err, h.SetKernelArguments(t.Context(), ArgumentChange{To: []string{"nosmt"}})} {
-		require.ErrorContains(t, err, "put them into the image instead")
-		assert.True(t, fault.IsTerminal(err))
 	}
 }
 
@@ -170,6 +178,12 @@ func TestParseRefuses(t *testing.T) {
 			assert.Equal(t, tt.needsSomeone, fault.IsTerminal(err))
 		})
 	}
+}
+
+// detect detects what manages a host without files.
+func detect(t *testing.T, run Runner, mode Mode) (Host, error) {
+	t.Helper()
+	return (&Detector{run: run, root: fstest.MapFS{}, can: map[string]bool{}}).Detect(t.Context(), mode)
 }
 
 // fakeRunner answers commands, and remembers them. One that it does not know is not on the host.
@@ -212,7 +226,7 @@ func TestDetect(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Detect(t.Context(), &fakeRunner{answers: tt.answers}, tt.mode)
+			got, err := detect(t, &fakeRunner{answers: tt.answers}, tt.mode)
 			if tt.fails != "" {
 				require.ErrorContains(t, err, tt.fails)
 				assert.True(t, fault.IsTerminal(err), "a person has to change the host")
@@ -312,7 +326,7 @@ func TestCommandLines(t *testing.T) {
 				"rpm-ostree cancel":   "",
 				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemctl": "",
 			}}
-			h, err := Detect(t.Context(), run, tt.mode)
+			h, err := detect(t, run, tt.mode)
 			require.NoError(t, err)
 			run.ran = nil
 			require.NoError(t, tt.do(t.Context(), h))
@@ -325,7 +339,7 @@ func TestCommandLines(t *testing.T) {
 func TestASoftRebootThatCantBePrepared(t *testing.T) {
 	t.Parallel()
 	run := &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.16.0", "systemctl": ""}}
-	h, err := Detect(t.Context(), run, ModeBootc)
+	h, err := detect(t, run, ModeBootc)
 	require.NoError(t, err)
 	run.ran = nil
 	require.Error(t, h.SoftReboot(t.Context()))
@@ -403,7 +417,7 @@ func TestUnstageByWhatTheHostHas(t *testing.T) {
 				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", tt.has: "",
 				"bootc status": string(read(t, "bootc-1.1.json")), "rpm-ostree status": string(read(t, "rpm-ostree-2024.json")),
 			}}
-			h, err := Detect(t.Context(), run, tt.mode)
+			h, err := detect(t, run, tt.mode)
 			require.NoError(t, err)
 			run.ran = nil
 			err = h.Unstage(t.Context(), image("2"))
