@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -65,7 +66,20 @@ func (h *host) run(ctx context.Context, name string, args []string) error {
 	if !known {
 		return fmt.Errorf("%q is none of the programs that this one stands in for", name)
 	}
+	if last := len(args) - 1; last >= 0 && args[last] == "--help" {
+		return h.help(append([]string{name}, args[:last]...))
+	}
 	return program(ctx, args)
+}
+
+// help prints how a command is used that other versions of the program lack.
+func (h *host) help(command []string) error {
+	known := []string{"bootc loader-entries set-options-for-source", "rpm-ostree kargs", "ostree admin lock-finalization"}
+	if !slices.Contains(known, strings.Join(command, " ")) {
+		return fmt.Errorf("%s: %w", strings.Join(command, " "), errUsage)
+	}
+	_, err := fmt.Fprintln(h.out, "Usage: "+strings.Join(command, " ")+" [OPTIONS]")
+	return err
 }
 
 // writable is set where the disk can be written.
@@ -107,13 +121,65 @@ func remount() error {
 	return nil
 }
 
+// ostreeVersion is the one whose commands there are beside those of the program that there is.
+const ostreeVersion = "2026.4"
+
 // ostree is the real program, with the libraries that the image lacks.
 func (h *host) ostree(ctx context.Context, args []string) error {
+	switch {
+	case slices.Equal(args, []string{"--version"}):
+		_, err := fmt.Fprintf(h.out, "libostree:\n Version: '%s'\n", ostreeVersion)
+		return err
+	case len(args) > 1 && args[0] == "admin" && args[1] == "lock-finalization":
+		return h.change(ctx, func() error { return h.lockFinalization(ctx, args[2:]) })
+	case len(args) > 1 && args[0] == "admin" && args[1] == "undeploy" && len(args) == 3 && args[2] == "0":
+		return h.change(ctx, func() error { return h.undeployFirst(ctx) })
+	}
 	return h.change(ctx, func() error {
 		cmd := exec.CommandContext(ctx, h.sysroot.Tool[0], append(slices.Clone(h.sysroot.Tool[1:]), args...)...)
 		cmd.Stdout, cmd.Stderr = h.out, os.Stderr
 		return cmd.Run()
 	})
+}
+
+// undeployFirst removes what boots next. What is staged takes its lock with it.
+func (h *host) undeployFirst(ctx context.Context) error {
+	f, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	if f.staged != nil {
+		return h.sysroot.Unstage(ctx)
+	}
+	return h.sysroot.Undeploy(ctx, 0)
+}
+
+// lockFinalization locks or unlocks what is staged.
+func (h *host) lockFinalization(ctx context.Context, flags []string) error {
+	f, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	if f.staged == nil {
+		return errors.New("No staged deployment") //nolint:revive,staticcheck // the program's own words
+	}
+	isUnlock := slices.Contains(flags, "--unlock") || slices.Contains(flags, "-u")
+	said := "Staged deployment is now finalization locked"
+	switch isLocked := h.sysroot.IsLocked(); {
+	case isUnlock && !isLocked:
+		said = "Staged deployment is already prepared for finalization"
+	case !isUnlock && isLocked:
+		said = "Staged deployment is already finalization locked"
+	default:
+		if isUnlock {
+			said = "Staged deployment is now queued to apply on shutdown"
+		}
+		err = h.sysroot.Lock(!isUnlock)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(h.out, said)
+	}
+	return err
 }
 
 // shutdown is what ostree's own unit does when a host shuts down.

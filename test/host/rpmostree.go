@@ -5,16 +5,18 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/power"
 )
 
 // rpmOSTreeVersion is the one whose command line and JSON this is.
-const rpmOSTreeVersion = "2025.8"
+const rpmOSTreeVersion = "2026.2"
 
 func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 	command, rest := first(args)
@@ -34,6 +36,8 @@ func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 		return h.kargs(ctx, rest)
 	case "cleanup":
 		return h.cleanup(ctx, rest)
+	case "finalize-deployment":
+		return h.change(ctx, func() error { return h.finalizeDeployment(ctx, rest) })
 	case "cancel":
 		_, err := fmt.Fprintln(h.out, "No active transaction.") // this one ends with its client
 		return err
@@ -43,12 +47,44 @@ func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 }
 
 func (h *host) rebase(ctx context.Context, args []string) error {
+	args, isLocked := lockFlag(args)
 	references := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--experimental" })
 	isImage := func(prefix string) bool { return strings.HasPrefix(references[0], prefix) }
 	if len(references) != 1 || !slices.ContainsFunc(verifications, isImage) {
 		return fmt.Errorf("rpm-ostree rebase: an image is needed: %w", errUsage)
 	}
-	return h.change(ctx, func() error { return h.stage(ctx, references[0]) })
+	return h.change(ctx, func() error {
+		if err := h.stage(ctx, references[0]); err != nil || !isLocked {
+			return err
+		}
+		return h.sysroot.Lock(true)
+	})
+}
+
+// lockFlag takes --lock-finalization out of flags, and reports whether it was there.
+func lockFlag(flags []string) (rest []string, isLocked bool) {
+	const flag = "--lock-finalization"
+	return slices.DeleteFunc(slices.Clone(flags), func(a string) bool { return a == flag }), slices.Contains(flags, flag)
+}
+
+// finalizeDeployment unlocks what is staged, and reboots into it.
+func (h *host) finalizeDeployment(ctx context.Context, args []string) error {
+	f, err := h.find(ctx)
+	has := func(flag string) bool { return slices.Contains(args, flag) }
+	checksums := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
+	switch {
+	case err != nil:
+		return err
+	case len(checksums) == 0 && !has("--allow-missing-checksum"):
+		return errors.New("Must provide expected CHECKSUM or --allow-missing-checksum") //nolint:revive,staticcheck // the program's own words
+	case f.staged == nil:
+		return errors.New("No pending staged deployment found") //nolint:revive,staticcheck // the program's own words
+	case len(checksums) > 0 && checksums[0] != f.staged.Checksum:
+		return fmt.Errorf("Expected staged base checksum %s, but found %s", checksums[0], f.staged.Checksum) //nolint:revive,staticcheck // the program's own words
+	case !h.sysroot.IsLocked() && !h.sysroot.HasLockFile() && !has("--allow-unlocked"):
+		return errors.New("Staged deployment already unlocked") //nolint:revive,staticcheck // the program's own words
+	}
+	return errors.Join(h.sysroot.Lock(false), h.line.Ask(power.Reboot))
 }
 
 func (h *host) cleanup(ctx context.Context, args []string) error {
@@ -69,6 +105,7 @@ func (h *host) kargs(ctx context.Context, args []string) error {
 		_, err := fmt.Fprintln(h.out, strings.Join(now, " "))
 		return err
 	}
+	args, isLocked := lockFlag(args)
 	next, err := changeArgs(now, args)
 	if err != nil {
 		return err
@@ -82,7 +119,11 @@ func (h *host) kargs(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return h.sysroot.Deploy(ctx, deployments.Request{Commit: f.all[0].Checksum, Reference: f.all[0].Reference, Args: next, Stage: true})
+		err = h.sysroot.Deploy(ctx, deployments.Request{Commit: f.all[0].Checksum, Reference: f.all[0].Reference, Args: next, Stage: true})
+		if err == nil && isLocked {
+			err = h.sysroot.Lock(true)
+		}
+		return err
 	})
 }
 
@@ -150,6 +191,8 @@ type rpmOSTreeDeployment struct {
 	Serial          int    `json:"serial"`
 	Booted          bool   `json:"booted"`
 	Staged          bool   `json:"staged"`
+	Locked          bool   `json:"finalization-locked,omitempty"`
+	Unlocked        string `json:"unlocked"`
 	Pinned          bool   `json:"pinned"`
 	Version         string `json:"version,omitempty"`
 	ImageReference  string `json:"container-image-reference,omitempty"`
@@ -174,6 +217,7 @@ func (h *host) rpmOSTreeStatus(ctx context.Context, args []string) error {
 		out.Deployments = append(out.Deployments, rpmOSTreeDeployment{
 			ID:     fmt.Sprintf("%s-%s.%d", deployments.Stateroot, d.Checksum, d.Serial),
 			OSName: deployments.Stateroot, Checksum: d.Checksum, Serial: d.Serial, Booted: d.Booted, Staged: d.Staged,
+			Locked: d.Staged && h.sysroot.HasLockFile(), Unlocked: "none",
 			Version: d.Version, ImageReference: d.Reference, ReferenceDigest: d.Digest,
 		})
 	}

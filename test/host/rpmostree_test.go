@@ -4,12 +4,30 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
 	"github.com/layerwright/layerwright/test/host/power"
 )
+
+// TestMergeOptions has the cases of bootc's own test of this, and what it does of equal words.
+func TestMergeOptions(t *testing.T) {
+	t.Parallel()
+	for want, of := range map[string][3]string{
+		"root=a rw isolcpus=1-3 nohz_full=1-3":   {"root=a rw", "", "isolcpus=1-3 nohz_full=1-3"},
+		"root=a rw isolcpus=0-7":                 {"root=a rw isolcpus=1-3 nohz_full=1-3", "isolcpus=1-3 nohz_full=1-3", "isolcpus=0-7"},
+		"root=a rw":                              {"root=a rw isolcpus=1-3", "isolcpus=1-3", ""},
+		"root=a rw rd.driver.pre=vfio nohz=full": {"root=a rw isolcpus=1-3 rd.driver.pre=vfio", "isolcpus=1-3", "nohz=full"},
+		"rw quiet x":                             {"rw quiet", "", "quiet x x"},
+		"rw":                                     {"rw quiet x quiet", "quiet x", ""},
+		"rw a-b=1 c":                             {"rw a-b=1", "", `a_b="1" c`},
+	} {
+		require.Equal(t, want, strings.Join(mergeOptions(cmdline.Split(of[0]), cmdline.Split(of[1]), cmdline.Split(of[2])), " "))
+	}
+}
 
 func TestChangeArgs(t *testing.T) {
 	t.Parallel()
@@ -55,16 +73,27 @@ func TestCommandLines(t *testing.T) {
 	}
 	said, err := run("bootc", "--version")
 	require.NoError(t, err)
-	require.Equal(t, "bootc 1.8.0\n", said)
+	require.Equal(t, "bootc 1.16.9\n", said)
 	said, err = run("rpm-ostree", "--version")
 	require.NoError(t, err)
-	require.Contains(t, said, "Version: '2025.8'")
+	require.Contains(t, said, "Version: '2026.2'")
+	said, err = run("ostree", "--version")
+	require.NoError(t, err)
+	require.Contains(t, said, "Version: '2026.4'")
+	for _, line := range [][]string{{"bootc", "loader-entries", "set-options-for-source"}, {"rpm-ostree", "kargs"}, {"ostree", "admin", "lock-finalization"}} {
+		_, err = run(line[0], append(line[1:], "--help")...)
+		require.NoError(t, err)
+	}
+	_, err = run("bootc", "loader-entries", "set-options-for-source", "--source=a.b")
+	require.EqualError(t, err, "Setting options for source 'a.b' (staged): Source name must contain only alphanumeric characters, hyphens, or underscores")
 	_, err = run("systemctl", "start", "ostree-finalize-staged.path")
 	require.NoError(t, err, "ostree starts it, and the shutdown does what it does")
 	for _, line := range [][]string{
 		{"bootc", "install"},
 		{"bootc", "status"},
 		{"bootc", "switch"},
+		{"bootc", "loader-entries", "list"},
+		{"bootc", "edit", "--help"},
 		{"rpm-ostree", "rebase", "fedora:39"},
 		{"rpm-ostree", "cleanup", "--base"},
 		{"rpm-ostree", "status"},

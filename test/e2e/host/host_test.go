@@ -4,6 +4,9 @@ package host
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/cmdline"
+	"github.com/layerwright/layerwright/rollout/agent/kargs"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	rollouthost "github.com/layerwright/layerwright/rollout/host"
 	"github.com/layerwright/layerwright/test/host/power"
@@ -79,6 +84,65 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(third), rollouthost.TrustSignature))
 	w.reboot()
 	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
+}
+
+// TestKernelArgumentsWithoutRPMOSTree has bootc track the agent's arguments: alone, and on top of an
+// image that is staged.
+func TestKernelArgumentsWithoutRPMOSTree(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, os.Remove(filepath.Join(w.machine.Tools, "usr/bin/rpm-ostree")))
+	next := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "next\n"})))
+	w.install()
+	w.boot()
+	agent := w.agent(rollouthost.ModeAuto)
+	var record kargs.Record
+	change := func(want ...string) rollouthost.ArgumentChange {
+		line, err := agent.KernelArguments(t.Context())
+		require.NoError(t, err)
+		return rollouthost.ArgumentChange{From: line, To: record.Plan(line, cmdline.Arguments{}, cmdline.Join(nil, nil, want))}
+	}
+	set := func(want ...string) {
+		c := change(want...)
+		require.NoError(t, agent.CheckKernelArguments(t.Context(), c))
+		require.NoError(t, agent.SetKernelArguments(t.Context(), c))
+		require.True(t, change(want...).IsEmpty(), "what is staged has them")
+	}
+	requireBooted := func(line string) {
+		require.Equal(t, "rw console=ttyS0"+line, regexp.MustCompile(` ?ostree=\S+`).ReplaceAllString(w.sh("cat /proc/cmdline"), ""))
+	}
+	set("a=1", `b="c d"`)
+	w.reboot()
+	requireBooted(` a=1 b="c d"`)
+	require.Contains(t, w.sh("cat /boot/loader/entries/*.conf"), `x-options-source-layerwright a=1 b="c d"`)
+
+	set("a=2", "b")
+	set(`b`, "a=2") // at once
+	w.reboot()
+	requireBooted(" b a=2")
+
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next), rollouthost.TrustSignature))
+	set("a=2", "b", "c")
+	require.NoError(t, agent.Lock(t.Context()))
+	at, err := agent.Status(t.Context())
+	require.NoError(t, err)
+	require.True(t, at.Staged.Locked, "bootc status says downloadOnly")
+	require.NoError(t, agent.Unlock(t.Context()))
+	w.reboot()
+	require.Equal(t, "next", w.sh("cat /etc/lw.conf"))
+	requireBooted(" a=2 b c")
+
+	twice := change("p=1G", "n=16", "p=2M", "n=16")
+	require.ErrorContains(t, agent.CheckKernelArguments(t.Context(), twice), "its bootc 1.16 keeps each argument once, and n would be there twice")
+	require.Error(t, agent.SetKernelArguments(t.Context(), twice))
+	at, err = agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, at.Staged)
+
+	set()
+	w.reboot()
+	requireBooted("")
+	first := w.sh("grep -l ^version.*$(grep -h ^version /boot/loader/entries/*.conf | sort -k2 -n | tail -n 1 | cut -d' ' -f2) /boot/loader/entries/*.conf")
+	require.NotContains(t, w.sh("cat "+first), "x-options-source")
 }
 
 // TestReturnWithoutPrograms has the host return by the boot loader's entries alone, and ostree and

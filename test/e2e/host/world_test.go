@@ -154,7 +154,7 @@ func (w *world) sign(image string) string {
 // agent is how the agent sees the host.
 func (w *world) agent(mode rollouthost.Mode) rollouthost.Host {
 	w.t.Helper()
-	h, err := rollouthost.Detect(w.t.Context(), rollouthost.In(w.machine.Root()), mode)
+	h, err := rollouthost.NewDetector(w.machine.Root()).Detect(w.t.Context(), mode)
 	require.NoError(w.t, err)
 	return h
 }

@@ -130,7 +130,11 @@ func (s *Sysroot) NextArgs() ([]string, error) {
 		return cmdline.Split(string(text)), err
 	}
 	line, err := s.NextBoot()
-	return slices.DeleteFunc(cmdline.Split(line), func(a string) bool { return strings.HasPrefix(a, "ostree=") }), err
+	return withoutLink(line), err
+}
+
+func withoutLink(options string) []string {
+	return slices.DeleteFunc(cmdline.Split(options), func(a string) bool { return strings.HasPrefix(a, "ostree=") })
 }
 
 // SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has

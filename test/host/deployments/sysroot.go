@@ -86,6 +86,9 @@ type Request struct {
 	Args []string
 	// Stage leaves the last step to the host's shutdown.
 	Stage bool
+	// Sources are the arguments by who set them, as bootc tracks them; of what is staged nil stands
+	// for those of what has booted.
+	Sources map[string]string
 }
 
 // Deploy makes an image what boots next, and keeps what has booted.
@@ -99,8 +102,14 @@ func (s *Sysroot) Deploy(ctx context.Context, r Request) error {
 	for _, a := range r.Args {
 		args = append(args, "--karg-append="+a)
 	}
+	wasStaged := fileExists(s.path(stagedFile))
 	if r.Stage {
 		args = append(args, "--stage")
+		if r.Sources == nil {
+			if r.Sources, err = s.inheritedSources(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	if _, err := s.admin(ctx, "deploy", append(args, r.Commit)...); err != nil {
 		return fmt.Errorf("deploying: %w", err)
@@ -108,8 +117,26 @@ func (s *Sysroot) Deploy(ctx context.Context, r Request) error {
 	if !r.Stage {
 		return nil
 	}
+	if wasStaged { // its lock goes with it
+		if err := s.Lock(false); err != nil {
+			return err
+		}
+	}
+	if err := s.keepSources(r.Sources); err != nil {
+		return err
+	}
 	// ostree does not print the arguments of what is staged.
 	return os.WriteFile(s.path(stagedArgs), []byte(strings.Join(r.Args, " ")+"\n"), 0o644)
+}
+
+// inheritedSources are those of what has booted.
+func (s *Sysroot) inheritedSources(ctx context.Context) (map[string]string, error) {
+	list, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, sources, err := s.BootedSources(list)
+	return sources, err
 }
 
 const (
@@ -149,11 +176,17 @@ func parseOrigin(text string) (reference string) {
 // FinishStaged makes what is staged bootable. It is what a host does when it shuts down; without
 // it, what is staged is lost.
 func (s *Sysroot) FinishStaged(ctx context.Context) error {
-	if !fileExists(s.path(stagedFile)) {
+	if !fileExists(s.path(stagedFile)) || s.IsLocked() || s.HasLockFile() {
 		return nil
 	}
-	_, err := s.admin(ctx, "finalize-staged")
-	return err
+	sources, err := s.StagedSources()
+	if err != nil {
+		return err
+	}
+	if _, err = s.admin(ctx, "finalize-staged"); err != nil {
+		return err
+	}
+	return s.finishSources(sources)
 }
 
 // Unstage drops what is staged.
@@ -161,7 +194,10 @@ func (s *Sysroot) Unstage(ctx context.Context) error {
 	if !fileExists(s.path(stagedFile)) {
 		return nil
 	}
-	return s.Undeploy(ctx, 0)
+	if err := s.Undeploy(ctx, 0); err != nil {
+		return err
+	}
+	return s.Lock(false)
 }
 
 // Undeploy removes a deployment by its place in the list.
