@@ -165,10 +165,13 @@ func TestStepThatFailsIsObserved(t *testing.T) {
 		conditions []metav1.Condition
 		want       string
 	}{
-		"node state that can't be applied":   {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonApplyingFailed, metav1.ConditionFalse)}, "ApplyingFailed of a"},
-		"a host that can't be made ready":    {[]metav1.Condition{condition(mcfgv1.NodeUpdateExecuted, mcfgv1.ReasonPreparingFailed, metav1.ConditionFalse)}, "PreparingFailed of a"},
-		"an image that can't be staged":      {[]metav1.Condition{condition(mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed, metav1.ConditionFalse)}, "StagingFailed of a"},
-		"a host that does not reboot":        {[]metav1.Condition{condition(mcfgv1.NodeRebootedNode, mcfgv1.ReasonRebootOverdue, metav1.ConditionFalse)}, "RebootOverdue of a"},
+		"node state that can't be applied": {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonApplyingFailed, metav1.ConditionFalse)}, "ApplyingFailed of a"},
+		"a host that can't be made ready":  {[]metav1.Condition{condition(mcfgv1.NodeUpdateExecuted, mcfgv1.ReasonPreparingFailed, metav1.ConditionFalse)}, "PreparingFailed of a"},
+		"an image that can't be staged":    {[]metav1.Condition{condition(mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed, metav1.ConditionFalse)}, "StagingFailed of a"},
+		"a host that does not reboot":      {[]metav1.Condition{condition(mcfgv1.NodeRebootedNode, mcfgv1.ReasonRebootOverdue, metav1.ConditionFalse)}, "RebootOverdue of a"},
+		"a host that can't do it": {[]metav1.Condition{
+			condition(mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed, metav1.ConditionFalse), condition(mcfgv1.NodeHostSuitable, mcfgv1.ReasonReadOnlyHost, metav1.ConditionFalse),
+		}, "ReadOnlyHost of a"},
 		"an update that has begun":           {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonUpdating, metav1.ConditionFalse)}, ""},
 		"an update that is done":             {[]metav1.Condition{condition(mcfgv1.NodeAppliedFiles, mcfgv1.ReasonUpdated, metav1.ConditionTrue)}, ""},
 		"nothing was said, as on a new node": {},

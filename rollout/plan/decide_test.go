@@ -120,6 +120,32 @@ func TestDecide(t *testing.T) {
 			}), node("b")},
 			want: []string{"Stage b: it does not hold the image yet", "a: can't stage the image: registry does not answer"},
 		},
+		"a host that can't do it takes no slot, and is no failure": {
+			pool: pool("worker", stagingOf(mcfgv1.StagingBackground, 1)),
+			nodes: []plan.Node{node("a", func(n *plan.Node) {
+				n.StageImage, n.HostError, n.StageError = nodestest.Pinned("2"), "its bootc 1.4 can't set kernel arguments", "the same"
+			}), node("b")},
+			want: []string{"Stage b: it does not hold the image yet", "a: its host can't take the update: its bootc 1.4 can't set kernel arguments"},
+		},
+		"a host that waits for its policy": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) {
+				n.StageImage, n.HostError, n.StageError, n.HostWaits = nodestest.Pinned("2"), "its policy", "the same", true
+			})},
+			want: []string{"a: its host can't take the update yet: its policy"},
+		},
+		"a host that can't do it in its turn": {
+			nodes: []plan.Node{node("a", asked, func(n *plan.Node) {
+				n.ReportedDesired, n.HostError, n.StepError = to(), "its /etc is read-only", "the same"
+			})},
+			want: []string{"a: its host can't take the update: its /etc is read-only"},
+		},
+		"a host without a lock": {
+			nodes: []plan.Node{node("a", staged), node("b", staged, func(n *plan.Node) { n.BootsStaged = true }), node("c", func(n *plan.Node) { n.BootsStaged = true })},
+			want: []string{
+				"Update a: it has a slot", "Stage c: it does not hold the image yet",
+				"b: " + turn + "a is told to change, and any reboot of it boots the staged image, which its host can't lock",
+			},
+		},
 		"the first that holds the image changes": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.StageImage = nodestest.Pinned("2") }), node("b", staged), node("c", staged)},
 			want:  []string{"Update b: it has a slot", "a: stages the image", "c: " + turn + "b is told to change"},

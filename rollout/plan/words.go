@@ -68,10 +68,8 @@ func (n *Node) isLeft() string { return n.unhealthy() + ", and is not moved" }
 // staging is how far a node is with the image that it was asked to stage.
 func (n *Node) staging() string {
 	switch {
-	case n.HostError != "" && n.HostWaits:
-		return words.HostWaits + n.HostError
 	case n.HostError != "":
-		return words.HostCannot + n.HostError
+		return n.hostProblem()
 	case n.StageError != "":
 		return words.StageFailed + n.StageError
 	default:
@@ -79,11 +77,19 @@ func (n *Node) staging() string {
 	}
 }
 
+// hostProblem is what the node's host can't do, or can't do yet.
+func (n *Node) hostProblem() string {
+	if n.HostWaits {
+		return words.HostWaits + n.HostError
+	}
+	return words.HostCannot + n.HostError
+}
+
 // noAgent is about a node whose agent has not introduced itself: on a host that nothing manages it
 // says why.
 func (n *Node) noAgent() string {
 	if n.HostError != "" {
-		return words.HostCannot + n.HostError
+		return n.hostProblem()
 	}
 	return words.NoAgent
 }
@@ -111,6 +117,8 @@ func (n *Node) progress() string {
 		return n.draining()
 	case !n.Ready:
 		return words.Changing + ", and is not Ready"
+	case n.HostError != "" && n.ReportedDesired == n.target():
+		return n.hostProblem()
 	default:
 		return words.Changing + n.unanswered() + n.failing()
 	}

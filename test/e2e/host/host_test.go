@@ -99,7 +99,7 @@ func TestKernelArgumentsWithoutRPMOSTree(t *testing.T) {
 	change := func(want ...string) rollouthost.ArgumentChange {
 		line, err := agent.KernelArguments(t.Context())
 		require.NoError(t, err)
-		return rollouthost.ArgumentChange{From: line, To: record.Plan(line, cmdline.Arguments{}, cmdline.Join(nil, nil, want))}
+		return rollouthost.ArgumentChange{From: line, To: record.Plan(line, cmdline.Arguments{}, cmdline.Join[string](nil, nil, want))}
 	}
 	set := func(want ...string) {
 		c := change(want...)
