@@ -342,8 +342,8 @@ func (a *Agent) apply(s *state) error {
 }
 
 // fail says on the Node that a person has to change something, and looks again later. All other
-// errors are tried again soon. A node that has not introduced itself is none with an agent: only its
-// MachineConfigNode says so.
+// errors are tried again soon. A node that has not introduced itself is none with an agent: only
+// its MachineConfigNode says so.
 func (a *Agent) fail(ctx context.Context, n *corev1.Node, s *state, err error) (ctrl.Result, error) {
 	if host.IsAboutHost(err) {
 		return a.failHost(ctx, s, err)

@@ -13,7 +13,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/rollout/agent/kargs"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
@@ -196,15 +195,16 @@ func (a *Agent) observeArguments(ctx context.Context, s *state, h host.Host, cur
 // configuration instead of those of another, which may be nil. Arguments that neither names are
 // left alone. The host's record says of both command lines what of them is not the host's own.
 func (a *Agent) kernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (host.ArgumentChange, error) {
-	change, record, err := a.planArguments(ctx, h, from, to)
-	if err != nil || record == nil {
+	change, keep, err := a.planArguments(ctx, h, from, to)
+	if err != nil {
 		return change, err
 	}
-	return change, a.files.KeepCommandLines(*record)
+	return change, keep()
 }
 
-// planArguments are the changes, and the record to keep; nil where it stays as it is.
-func (a *Agent) planArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (host.ArgumentChange, *kargs.Record, error) {
+// planArguments are the changes. keep keeps the record of them.
+func (a *Agent) planArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (_ host.ArgumentChange, keep func() error, _ error) {
+	nothing := func() error { return nil }
 	record, err := a.files.CommandLines()
 	if err != nil {
 		return host.ArgumentChange{}, nil, err
@@ -212,7 +212,7 @@ func (a *Agent) planArguments(ctx context.Context, h host.KernelArguments, from,
 	none := &wanted.Config{}
 	current, desired := cmp.Or(from, none).Arguments, cmp.Or(to, none).Arguments
 	if !record.IsNeeded(current, desired) {
-		return host.ArgumentChange{}, nil, nil
+		return host.ArgumentChange{}, nothing, nil
 	}
 	line, err := h.KernelArguments(ctx)
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *Agent) planArguments(ctx context.Context, h host.KernelArguments, from,
 	before := slices.Clone(record.Entries)
 	change := host.ArgumentChange{From: line, To: record.Plan(line, current, desired)}
 	if reflect.DeepEqual(before, record.Entries) {
-		return change, nil, nil
+		return change, nothing, nil
 	}
-	return change, &record, nil
+	return change, func() error { return a.files.KeepCommandLines(record) }, nil
 }

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -333,4 +334,41 @@ func setStatus(report *mcfgv1.MachineConfigNode, s *state, conditions []conditio
 func isAbout(report *mcfgv1.MachineConfigNode, t nodes.Target) bool {
 	v := report.Status.ConfigVersion
 	return v != nil && v.Desired == t.Config && string(report.Status.ConfigImage.DesiredImage) == t.Image
+}
+
+// failHost says what the host can't do, of the host alone, and looks again later.
+func (a *Agent) failHost(ctx context.Context, s *state, err error) (ctrl.Result, error) {
+	said := condition{mcfgv1.NodeHostSuitable, no, fault.Reason(err), fault.Message(err)}
+	a.hostSaid = said
+	if told := a.tell(ctx, s, []condition{said}); told != nil { // again, where no one has made the object yet
+		return status.Result(ctrl.Result{}, fmt.Errorf("reporting what the host can't do: %w", told))
+	}
+	if fault.IsWaiting(err) {
+		return status.Result(ctrl.Result{}, err)
+	}
+	ctrl.LoggerFrom(ctx).Error(err, "The host can't do what it should")
+	return ctrl.Result{RequeueAfter: hostRetry}, nil
+}
+
+// sayOfHost reports whether the host can do what it is asked for, unless that was said.
+func (a *Agent) sayOfHost(ctx context.Context, s *state, said condition) error {
+	if a.hostSaid == said {
+		return nil
+	}
+	if err := a.tell(ctx, s, []condition{said}); err != nil {
+		return err
+	}
+	a.hostSaid = said
+	return nil
+}
+
+// suitable is the condition of a host that can do what it is asked for.
+func suitable(s *state) condition {
+	if s.host.UsrIsUnlocked {
+		return condition{
+			mcfgv1.NodeHostSuitable, yes, mcfgv1.ReasonUsrUnlocked,
+			"someone has made /usr writable (bootc usr-overlay, ostree admin unlock): what was changed there is lost at the next reboot",
+		}
+	}
+	return condition{mcfgv1.NodeHostSuitable, yes, mcfgv1.ReasonAsExpected, ""}
 }

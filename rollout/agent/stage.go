@@ -3,16 +3,26 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path"
 	"sync"
+	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
 )
+
+// policyRetry is after how long it is looked again whether a host has a signature policy. The next
+// configuration of the pool brings it, as a rule, and is staged at once.
+const policyRetry = 30 * time.Second
 
 // errTargetChanged ends the pull of an image that the Node wants no longer.
 var errTargetChanged = errors.New("the Node asks for something else")
@@ -103,4 +113,48 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 		return err
 	}
 	return a.stageLocked(ctx, s, h, image, trust)
+}
+
+// checkHost finds out, before an image is pulled, whether the host can take it with a
+// configuration, which may be nil.
+func (a *Agent) checkHost(ctx context.Context, s *state, h host.KernelArguments, to *wanted.Config) error {
+	if err := s.host.CheckStaging(); err != nil {
+		return err
+	}
+	var at unix.Statfs_t
+	if err := unix.Statfs(path.Join(a.options.Root, "etc"), &at); err == nil && at.Flags&unix.ST_RDONLY != 0 {
+		return fault.NewTerminal(mcfgv1.ReasonReadOnlyHost, errors.New("its /etc is read-only, so that it would not keep its configuration: "+
+			"mount it writable (ostree's prepare-root.conf, etc.transient or composefs), or install another base image"))
+	}
+	var from *wanted.Config
+	if s.current.Config != "" {
+		var err error
+		if from, err = a.wanted().Config(ctx, s.current.Config); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	change, _, err := a.planArguments(ctx, h, from, to)
+	if err != nil || change.IsEmpty() {
+		return err
+	}
+	return h.CheckKernelArguments(ctx, change)
+}
+
+// checkPolicy waits for a signature policy that lets the image through.
+func (a *Agent) checkPolicy(image mcfgv1.ImageDigestFormat) error {
+	policy, err := a.files.SignaturePolicy()
+	if err != nil {
+		return err
+	}
+	admits := false
+	if policy != nil {
+		if admits, err = host.Admits(policy, image); err != nil {
+			return err
+		}
+	}
+	if admits {
+		return nil
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignaturePolicy, policyRetry, fmt.Errorf(
+		"its policy for signatures does not let image %s through yet: the controller brings one with --enforce-signatures, else give the pool a policy of your own", image.Short()))
 }

@@ -50,7 +50,7 @@ func TestWhatAHostCannotDo(t *testing.T) {
 	}
 	for name, tt := range tests {
 		for _, ahead := range []bool{true, false} {
-			t.Run(name+map[bool]string{true: ", ahead", false: ", in its turn"}[ahead], func(t *testing.T) {
+			t.Run(name+map[bool]string{true: ", ahead", false: ", with a slot"}[ahead], func(t *testing.T) {
 				t.Parallel()
 				config := rendered("rendered-4", "5", "nosmt") // whose image is another one than is staged
 				w := arrived(t, config)

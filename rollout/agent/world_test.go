@@ -48,8 +48,8 @@ type machine struct {
 	// happen.
 	ignores, stuck           bool
 	stageError, unstageError error
-	// cantArguments is why the host can't set kernel arguments, and needsStaged that it can do so only
-	// of what is staged or runs. whyNotBooted is what its units say of a boot.
+	// cantArguments is why the host can't set kernel arguments, and needsStaged that it can do so
+	// only of what is staged or runs. whyNotBooted is what its units say of a boot.
 	cantArguments error
 	needsStaged   bool
 	whyNotBooted  string

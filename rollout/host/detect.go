@@ -44,8 +44,8 @@ type Detector struct {
 	can map[string]bool
 }
 
-// NewDetector looks at the host whose root is mounted in a folder. It needs the right to chroot; "/"
-// needs none. One agent at a time may ask it.
+// NewDetector looks at the host whose root is mounted in a folder. It needs the right to chroot;
+// "/" needs none. One agent at a time may ask it.
 func NewDetector(root string) *Detector {
 	return &Detector{run: In(root), root: os.DirFS(root), can: map[string]bool{}}
 }

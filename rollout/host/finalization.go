@@ -15,8 +15,8 @@ type Finalization struct{ root string }
 // FinalizationIn is that of the host whose root is mounted in a folder.
 func FinalizationIn(root string) Finalization { return Finalization{root} }
 
-// lock is a file that all versions of ostree look for that stage. Newer ones write it themselves, and
-// a mark beside what is staged (ostree admin lock-finalization).
+// lock is a file that all versions of ostree look for that stage. Newer ones write it themselves,
+// and a mark beside what is staged (ostree admin lock-finalization).
 const lock = "run/ostree/staged-deployment-locked"
 
 // CanLock reports whether ostree manages what the host boots.

@@ -30,8 +30,8 @@ type Deployment struct {
 	SoftReboots bool
 	// Locked reports whether it is staged, and does not boot until that is unlocked.
 	Locked bool
-	// HasLocalPackages reports whether someone has installed packages over its image, of which bootc
-	// then says nothing.
+	// HasLocalPackages reports whether someone has installed packages over its image, of which
+	// bootc then says nothing.
 	HasLocalPackages bool
 }
 
@@ -134,8 +134,8 @@ type KernelArguments interface {
 	// CheckKernelArguments says why the host can't change them so; nil where it can.
 	CheckKernelArguments(ctx context.Context, change ArgumentChange) error
 	// SetKernelArguments changes the command line of what boots next. It fails where that is not
-	// what the change begins with, as far as the host can tell, and with ErrNotStaged where that can
-	// be done only of what is staged or runs.
+	// what the change begins with, as far as the host can tell, and with ErrNotStaged where that
+	// can be done only of what is staged or runs.
 	SetKernelArguments(ctx context.Context, change ArgumentChange) error
 }
 

@@ -229,17 +229,20 @@ func TestKernelArgumentsOfBootc(t *testing.T) {
 	}{
 		"bootc tracks them": {
 			map[string]string{"bootc status": running, help: "", "ostree --version": "libostree:\n Version: '2026.4'\n"},
-			[]string{help + " --source=layerwright --options=pw=secret", help + " --source=layerwright --options=a b"}, "",
+			[]string{help + " --source=layerwright --options=pw=secret", help + " --source=layerwright --options=a b"},
+			"",
 		},
 		"an ostree that forgets them": {
-			map[string]string{"bootc status": running, help: "", "ostree --version": "libostree:\n Version: '2025.2'\n"}, nil,
+			map[string]string{"bootc status": running, help: "", "ostree --version": "libostree:\n Version: '2025.2'\n"},
+			nil,
 			"its bootc 1.16 can't set kernel arguments and it has no rpm-ostree",
 		},
 		"a rollback that is queued is staged first": {
 			map[string]string{"bootc status": queued, help: "", "ostree --version": "libostree:\n Version: '2026.4'\n"}, nil, ErrNotStaged.Error(),
 		},
 		"a composefs store is not asked": {
-			map[string]string{"bootc status": string(read(t, "bootc-composefs.json")), help: "", "ostree": "2026.4", "rpm-ostree": ""}, nil,
+			map[string]string{"bootc status": string(read(t, "bootc-composefs.json")), help: "", "ostree": "2026.4", "rpm-ostree": ""},
+			nil,
 			"its bootc 1.16 can't set kernel arguments and it has no rpm-ostree",
 		},
 	}

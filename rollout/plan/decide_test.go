@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 			})},
 			want: []string{"a: its host can't take the update yet: its policy"},
 		},
-		"a host that can't do it in its turn": {
+		"a host that can't do it with a slot": {
 			nodes: []plan.Node{node("a", asked, func(n *plan.Node) {
 				n.ReportedDesired, n.HostError, n.StepError = to(), "its /etc is read-only", "the same"
 			})},

@@ -34,8 +34,8 @@ type Node struct {
 	SameArguments bool
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
-	// HostError is what the node's host can't do, or what it waits for, in words; empty where it can
-	// do what it is asked for. It is the StageError and the StepError then.
+	// HostError is what the node's host can't do, or what it waits for, in words; empty where it
+	// can do what it is asked for. It is the StageError and the StepError then.
 	HostError string
 	// HostWaits reports whether the host waits for something that others bring.
 	HostWaits bool

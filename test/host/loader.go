@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 	"github.com/layerwright/layerwright/test/host/deployments"
 )
 
-// loaderEntries sets the kernel arguments of a source, of what is staged or else of what has booted.
+// loaderEntries sets the kernel arguments of a source, of what is staged or else of what has
+// booted.
 func (h *host) loaderEntries(ctx context.Context, args []string) error {
 	if len(args) == 0 || args[0] != "set-options-for-source" {
 		return fmt.Errorf("bootc loader-entries %s: %w", strings.Join(args, " "), errUsage)
@@ -28,24 +30,23 @@ func (h *host) loaderEntries(ctx context.Context, args []string) error {
 		case "--options":
 			options = value
 		default:
-			return fmt.Errorf("error: unexpected argument '%s' found", name) //nolint:revive,staticcheck // the program's own words
+			return fmt.Errorf("error: unexpected argument '%s' found", name)
 		}
 	}
 	if err := checkSource(source); err != nil {
-		return fmt.Errorf("Setting options for source '%s' (staged): %w", source, err) //nolint:revive,staticcheck // the program's own words
+		return fmt.Errorf("Setting options for source '%s' (staged): %w", source, err) //nolint:staticcheck // the program's own words
 	}
 	return h.change(ctx, func() error { return h.setOptions(ctx, source, options) })
 }
 
+var sourceName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
 func checkSource(name string) error {
 	if name == "" {
-		return errors.New("Source name must not be empty") //nolint:revive,staticcheck // the program's own words
+		return errors.New("Source name must not be empty") //nolint:staticcheck // the program's own words
 	}
-	isOther := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}
-	if strings.ContainsFunc(name, isOther) {
-		return errors.New("Source name must contain only alphanumeric characters, hyphens, or underscores") //nolint:revive,staticcheck // the program's own words
+	if !sourceName.MatchString(name) {
+		return errors.New("Source name must contain only alphanumeric characters, hyphens, or underscores") //nolint:staticcheck // the program's own words
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (h *host) lockFinalization(ctx context.Context, flags []string) error {
 		return err
 	}
 	if f.staged == nil {
-		return errors.New("No staged deployment") //nolint:revive,staticcheck // the program's own words
+		return errors.New("No staged deployment") //nolint:staticcheck // the program's own words
 	}
 	isUnlock := slices.Contains(flags, "--unlock") || slices.Contains(flags, "-u")
 	said := "Staged deployment is now finalization locked"

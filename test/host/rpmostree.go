@@ -76,13 +76,13 @@ func (h *host) finalizeDeployment(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(checksums) == 0 && !has("--allow-missing-checksum"):
-		return errors.New("Must provide expected CHECKSUM or --allow-missing-checksum") //nolint:revive,staticcheck // the program's own words
+		return errors.New("Must provide expected CHECKSUM or --allow-missing-checksum") //nolint:staticcheck // the program's own words
 	case f.staged == nil:
-		return errors.New("No pending staged deployment found") //nolint:revive,staticcheck // the program's own words
+		return errors.New("No pending staged deployment found") //nolint:staticcheck // the program's own words
 	case len(checksums) > 0 && checksums[0] != f.staged.Checksum:
-		return fmt.Errorf("Expected staged base checksum %s, but found %s", checksums[0], f.staged.Checksum) //nolint:revive,staticcheck // the program's own words
+		return fmt.Errorf("Expected staged base checksum %s, but found %s", checksums[0], f.staged.Checksum) //nolint:staticcheck // the program's own words
 	case !h.sysroot.IsLocked() && !h.sysroot.HasLockFile() && !has("--allow-unlocked"):
-		return errors.New("Staged deployment already unlocked") //nolint:revive,staticcheck // the program's own words
+		return errors.New("Staged deployment already unlocked") //nolint:staticcheck // the program's own words
 	}
 	return errors.Join(h.sysroot.Lock(false), h.line.Ask(power.Reboot))
 }

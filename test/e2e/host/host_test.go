@@ -86,8 +86,8 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
 }
 
-// TestKernelArgumentsWithoutRPMOSTree has bootc track the agent's arguments: alone, and on top of an
-// image that is staged.
+// TestKernelArgumentsWithoutRPMOSTree has bootc track the agent's arguments: alone, and on top of
+// an image that is staged.
 func TestKernelArgumentsWithoutRPMOSTree(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, os.Remove(filepath.Join(w.machine.Tools, "usr/bin/rpm-ostree")))

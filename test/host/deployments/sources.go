@@ -57,7 +57,8 @@ func (s *Sysroot) StagedSources() (sources map[string]string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return sources, json.Unmarshal(text, &sources)
+	err = json.Unmarshal(text, &sources)
+	return sources, err
 }
 
 // keepSources writes them beside what is staged, and into it, as ostree 2026.1 does.
@@ -184,7 +185,7 @@ func variantEnds(out []byte, ends ...int) []byte {
 		}
 	}
 	for _, end := range ends {
-		out = append(out, binary.LittleEndian.AppendUint32(nil, uint32(end))[:width]...) //nolint:gosec // files are small
+		out = append(out, binary.LittleEndian.AppendUint32(nil, uint32(end))[:width]...)
 	}
 	return out
 }
