@@ -22,7 +22,7 @@ import (
 
 // policyRetry is after how long it is looked again whether a host has a signature policy. The next
 // configuration of the pool brings it, as a rule, and is staged at once.
-const policyRetry = 30 * time.Second
+const policyRetry = 10 * time.Second
 
 // errTargetChanged ends the pull of an image that the Node wants no longer.
 var errTargetChanged = errors.New("the Node asks for something else")

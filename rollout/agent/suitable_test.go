@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,7 +68,7 @@ func TestWhatAHostCannotDo(t *testing.T) {
 				for range 3 {
 					res, err := w.reconcile()
 					require.NoError(t, err)
-					require.GreaterOrEqual(t, res.RequeueAfter, 30*time.Second, "it is looked at again")
+					require.GreaterOrEqual(t, res.RequeueAfter, policyRetry, "it is looked at again")
 				}
 				assert.Contains(t, w.conditions()[mcfgv1.NodeHostSuitable], tt.says)
 				assert.Empty(t, w.machine.pulls)

@@ -84,7 +84,7 @@ func (h *host) bootcUpgrade(ctx context.Context, flags []string) error {
 	case has("--from-downloaded") && (has("--download-only") || has("--check")):
 		return errors.New("the argument '--from-downloaded' cannot be used with '--check' or '--download-only'")
 	case has("--from-downloaded") && f.staged == nil:
-		return errors.New("No staged deployment found")
+		return errors.New("No staged deployment found") //nolint:staticcheck // the program's own words
 	case has("--from-downloaded"):
 		said := "Staged deployment is already set to apply on reboot"
 		if h.sysroot.IsLocked() {
