@@ -124,6 +124,15 @@ e2e-upgrade: deps build tools ## Upgrade a real cluster that is at work from an 
 	@folder=$$(hack/checkout $(UPGRADE_FROM)); $(MAKE) -C $$folder bin/cluster; \
 	  LAYERWRIGHT_UPGRADE_FROM=$$folder hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,upgrade -vet=off -run='^TestUpgrade' -timeout=60m ./test/e2e/fleet
 
+.PHONY: conformance
+conformance: CONFORMANCE = 1
+conformance: deps conformance-deps bin/layerwright bin/layerwright-builder tools ## Import our images with the code that bootc and rpm-ostree import with, and compare (root, Rust)
+	$(GOTESTSUM) --format=testname $(call events,conformance) -- -tags=e2e,containers_image_openpgp -vet=off -timeout=30m ./test/conformance
+
+.PHONY: conformance-deps
+conformance-deps:
+	@hack/install-packages test/conformance/debian-packages.txt
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI) fmt ./...
@@ -182,7 +191,7 @@ deps: ## Install the Debian packages that are missing (root)
 
 .PHONY: tools
 tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too, SIGNING=1 for Fulcio, Rekor and Vault, HELM=1)
-	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing) $(if $(HELM),--with-helm)
+	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton) $(if $(SIGNING),--with-signing) $(if $(HELM),--with-helm) $(if $(CONFORMANCE),--with-conformance)
 
 ##@ A release
 
@@ -303,3 +312,8 @@ builder-binary:
 .PHONY: host-binary
 host-binary:
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags containers_image_openpgp -ldflags '-s -w' -o $(OUT) ./test/host
+
+# What serves images to the importer of `make conformance`, in skopeo's place.
+.PHONY: skopeo-binary
+skopeo-binary:
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags containers_image_openpgp,containers_image_storage_stub -ldflags '-s -w' -o $(OUT) ./test/conformance/skopeo

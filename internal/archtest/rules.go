@@ -236,9 +236,9 @@ func moduleRules() []Rule {
 			Name:   "only the builder imports Buildah",
 			Reason: "Buildah needs cgo and a re-exec at the start of main; one binary carries that, and runs in build pods only",
 			From:   []string{"./..."},
-			// The stand-in for bootc judges signatures by the library that bootc uses, which is one
+			// The stand-ins for bootc and skopeo judge signatures by the library that these use, which is one
 			// of Buildah's.
-			Except: []string{"./cmd/layerwright-builder/...", "./builder/engine/...", "./test/host/..."},
+			Except: []string{"./cmd/layerwright-builder/...", "./builder/engine/...", "./test/host/...", "./test/conformance/..."},
 			Deny:   buildah,
 		},
 		{

@@ -241,7 +241,7 @@ func (p *program) deployCommand() *cobra.Command {
 }
 
 func (p *program) toolsCommand() *cobra.Command {
-	withTekton, withSigning, withHelm := false, false, false
+	withTekton, withSigning, withHelm, withConformance := false, false, false, false
 	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "Build the programs that clusters consist of, unless they are built",
@@ -262,6 +262,9 @@ func (p *program) toolsCommand() *cobra.Command {
 			if withHelm {
 				sets = append(sets, toolchain.Helm)
 			}
+			if withConformance {
+				sets = append(sets, toolchain.OSTreeExt)
+			}
 			for _, set := range sets {
 				if _, err := stack.EnsureSet(cmd.Context(), tools, set, printer); err != nil {
 					return err
@@ -271,6 +274,7 @@ func (p *program) toolsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&withTekton, "with-tekton", false, "build Tekton Pipelines too")
+	cmd.Flags().BoolVar(&withConformance, "with-conformance", false, "build what bootc and rpm-ostree import images with too, which needs Rust")
 	cmd.Flags().BoolVar(&withHelm, "with-helm", false, "build Helm too, which tests install charts with")
 	cmd.Flags().BoolVar(&withSigning, "with-signing", false, "build Fulcio, Rekor and Vault too, which tests sign with")
 	return cmd

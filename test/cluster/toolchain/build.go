@@ -42,7 +42,7 @@ func New(repository, cache string) *Toolchain {
 type NotBuiltError struct{ Set string }
 
 func (e *NotBuiltError) Error() string {
-	asked := map[string]string{Tekton.Name: " TEKTON=1", Helm.Name: " HELM=1"}[e.Set]
+	asked := map[string]string{Tekton.Name: " TEKTON=1", Helm.Name: " HELM=1", OSTreeExt.Name: " CONFORMANCE=1"}[e.Set]
 	if slices.ContainsFunc(SigningServices, func(s Set) bool { return s.Name == e.Set }) {
 		asked = " SIGNING=1"
 	}
@@ -127,6 +127,9 @@ func (t *Toolchain) build(ctx context.Context, set Set, detail func(string, ...a
 type compilation struct{ pkg, ldflags, out string }
 
 func (t *Toolchain) compile(ctx context.Context, set Set, b build, c compilation) error {
+	if t.isRust(set) {
+		return t.compileRust(ctx, set, c)
+	}
 	argv := []string{"go", "build", "-trimpath", "-ldflags", c.ldflags, "-o", c.out + "/"}
 	if c.pkg == "." {
 		argv[len(argv)-1] = filepath.Join(c.out, set.Name)
@@ -140,11 +143,36 @@ func (t *Toolchain) compile(ctx context.Context, set Set, b build, c compilation
 	}
 	// Flags and workspaces that a developer set for the product don't fit here.
 	_, err := t.Run(ctx, filepath.Join(t.repository, set.Dir), []string{cgo, "GOFLAGS=", "GOWORK=off"}, append(argv, c.pkg)...)
+	return t.builtOrNot(c.pkg, err)
+}
+
+// isRust reports whether a set is a project of Cargo's.
+func (t *Toolchain) isRust(set Set) bool {
+	_, err := os.Stat(filepath.Join(t.repository, set.Dir, "Cargo.toml"))
+	return err == nil
+}
+
+// compileRust keeps nothing of what is compiled on the way: it is large, and no other program uses
+// it.
+func (t *Toolchain) compileRust(ctx context.Context, set Set, c compilation) error {
+	target := filepath.Join(c.out, "target")
+	_, err := t.Run(ctx, filepath.Join(t.repository, set.Dir), nil, "cargo", "build", "--release", "--locked", "--quiet", "--target-dir", target, "--bin", c.pkg)
+	if err := t.builtOrNot(c.pkg, err); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(target, "release", c.pkg), filepath.Join(c.out, c.pkg)); err != nil {
+		return err
+	}
+	return os.RemoveAll(target)
+}
+
+// builtOrNot is the error of a compiler.
+func (t *Toolchain) builtOrNot(pkg string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || (err != nil && strings.Contains(err.Error(), unix.ENOSPC.Error())) {
-		err = fmt.Errorf("%w (folders: %s, and Go's own caches)", err, t.cache)
+		err = fmt.Errorf("%w (folders: %s, and the compiler's own caches)", err, t.cache)
 	}
 	if err != nil {
-		return fmt.Errorf("building %s: %w", c.pkg, err)
+		return fmt.Errorf("building %s: %w", pkg, err)
 	}
 	return nil
 }
@@ -162,6 +190,10 @@ func (t *Toolchain) linkFlags(ctx context.Context, set Set) (string, error) {
 
 // requireLibraries names the packages that a cgo build lacks.
 func (t *Toolchain) requireLibraries(ctx context.Context, set Set) error {
+	deps := "deps"
+	if t.isRust(set) {
+		deps = "conformance-deps"
+	}
 	for _, b := range set.builds {
 		if !b.cgo {
 			continue
@@ -175,7 +207,7 @@ func (t *Toolchain) requireLibraries(ctx context.Context, set Set) error {
 		}
 		for _, check := range checks {
 			if _, err := t.Run(ctx, "/", nil, check...); err != nil {
-				return fmt.Errorf("building %s needs %s: run `make deps`: %w", b.packages[0], needs, err)
+				return fmt.Errorf("building %s needs %s: run `make %s`: %w", b.packages[0], needs, deps, err)
 			}
 		}
 	}
@@ -219,7 +251,14 @@ func (t *Toolchain) key(ctx context.Context, set Set) (string, error) {
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s %s\n%+v %v\n", bytes.TrimSpace(goVersion), runtime.GOOS, runtime.GOARCH, set, ldflags("v0.0.0"))
-	for _, pattern := range []string{"go.mod", "go.sum", "*.go"} {
+	if t.isRust(set) {
+		rustVersion, err := t.Run(ctx, t.repository, nil, "rustc", "--version")
+		if err != nil {
+			return "", fmt.Errorf("asking for the version of Rust, which %s is written in: %w", set.Name, err)
+		}
+		sum.Write(rustVersion)
+	}
+	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "Cargo.toml", "Cargo.lock", ".cargo/config.toml", "src/*.rs"} {
 		files, err := filepath.Glob(filepath.Join(t.repository, set.Dir, pattern))
 		if err != nil {
 			return "", err

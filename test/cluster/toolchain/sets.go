@@ -22,7 +22,8 @@ type Set struct {
 	stamp string
 }
 
-// build is one call of go build.
+// build is one call of go build. Where the module is a project of Cargo's, it is one of cargo build,
+// and its packages are the names of its programs.
 type build struct {
 	packages []string
 	tags     string
@@ -120,6 +121,14 @@ var Tekton = Set{
 		"github.com/tektoncd/pipeline/cmd/sidecarlogresults",
 		"github.com/tektoncd/pipeline/cmd/workingdirinit",
 	}}},
+}
+
+// OSTreeExt is the library that bootc and rpm-ostree import images with, as a program. It is in Rust,
+// and built only where it is asked for.
+var OSTreeExt = Set{
+	Name:   "ostree-ext",
+	Dir:    "test/conformance/ostree-ext",
+	builds: []build{{packages: []string{"ostree-ext-cli"}, cgo: true, libraries: []string{"ostree-1", "libzstd", "openssl"}}},
 }
 
 // Programs are the names of the set's programs.
