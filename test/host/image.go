@@ -56,7 +56,10 @@ func (h *host) stage(ctx context.Context, reference string) error {
 	if err != nil {
 		return err
 	}
-	return h.sysroot.Deploy(ctx, deployments.Request{Commit: commit, Reference: reference, Args: args, Stage: true})
+	if err := h.sysroot.Deploy(ctx, deployments.Request{Commit: commit, Reference: reference, Args: args, Stage: true}); err != nil {
+		return err
+	}
+	return h.sysroot.Prune(ctx)
 }
 
 func (h *host) imported(ctx context.Context, image *deployments.Image) (commit string, err error) {

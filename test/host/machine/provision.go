@@ -97,6 +97,13 @@ func Import(ctx context.Context, disk *deployments.Sysroot, image v1.Image) (com
 	out := &deployments.Image{
 		Digest: digest.String(), Version: config.Config.Labels["org.opencontainers.image.version"],
 	}
+	var unpacked []string
+	for _, d := range config.RootFS.DiffIDs {
+		unpacked = append(unpacked, d.String())
+	}
+	if out.Base, err = deployments.FindBase(config.Config.Labels, unpacked); err != nil {
+		return "", err
+	}
 	for _, l := range layers {
 		sum, err := l.Digest()
 		if err != nil {

@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -115,9 +116,17 @@ func (p *Puller) Image(ctx context.Context) (*deployments.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &deployments.Image{Digest: sum.String(), Version: config.Config.Labels["org.opencontainers.image.version"]}
-	if out.Version == "" {
-		out.Version = config.Config.Labels["version"]
+	labels := config.Config.Labels
+	if err := requireBootable(labels); err != nil {
+		return nil, err
+	}
+	out := &deployments.Image{Digest: sum.String(), Version: cmp.Or(labels["org.opencontainers.image.version"], labels["version"])}
+	var unpacked []string
+	for _, d := range config.RootFS.DiffIDs {
+		unpacked = append(unpacked, d.String())
+	}
+	if out.Base, err = deployments.FindBase(labels, unpacked); err != nil {
+		return nil, err
 	}
 	for _, l := range own.Layers {
 		out.Layers = append(out.Layers, deployments.Layer{Digest: l.Digest.String(), Open: func(ctx context.Context) (io.ReadCloser, error) {
@@ -125,6 +134,16 @@ func (p *Puller) Image(ctx context.Context) (*deployments.Image, error) {
 		}})
 	}
 	return out, nil
+}
+
+// requireBootable refuses images that are no operating system, by what they say of themselves.
+func requireBootable(labels map[string]string) error {
+	for _, label := range []string{"ostree.bootable", "containers.bootc"} {
+		if _, has := labels[label]; has {
+			return nil
+		}
+	}
+	return errors.New("Target image does not have ostree.bootable label") //nolint:staticcheck // the importer's own words
 }
 
 // ownManifest is the manifest for this machine where the image is a list.

@@ -1,0 +1,149 @@
+//go:build e2e
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/machine"
+	"github.com/layerwright/layerwright/test/host/pull"
+)
+
+// host is a disk of ostree's, and what brings images onto it.
+type host interface {
+	// deploy pulls an image, verifies it, and makes it what boots next.
+	deploy(ctx context.Context, image string) (commit string, err error)
+	// collect removes what no deployment is made of, as bootc does after it has deployed.
+	collect(ctx context.Context) error
+	disk() *deployments.Sysroot
+}
+
+// newDisk is a disk without a deployment.
+func newDisk(t *testing.T, dir string) *deployments.Sysroot {
+	t.Helper()
+	disk := &deployments.Sysroot{Path: dir, Tool: deployments.Tool{"ostree"}}
+	require.NoError(t, disk.Init(t.Context()))
+	t.Cleanup(func() { require.NoError(t, machine.Erase(dir)) })
+	return disk
+}
+
+// real imports with ostree-ext, which skopeo serves as a user without rights.
+type real struct{ *deployments.Sysroot }
+
+func (h real) disk() *deployments.Sysroot { return h.Sysroot }
+
+func (h real) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, importer, args...)
+	// The variable is systemd's: services serve themselves as another user.
+	cmd.Env = append(os.Environ(), "PATH="+skopeo+":"+os.Getenv("PATH"), "INVOCATION_ID=conformance", "LC_ALL=C.UTF-8")
+	return cmd
+}
+
+func (h real) call(ctx context.Context, args ...string) (string, error) {
+	out, err := h.command(ctx, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), err
+}
+
+// deployArgs are those of a deployment, and the file that names its commit.
+func (h real) deployArgs(image string) (args []string, commit string) {
+	commit = h.Path + ".commit"
+	return []string{
+		"container", "image", "deploy", "--sysroot", h.Path, "--stateroot", deployments.Stateroot, "--imgref", "ostree-image-signed:registry:" + image,
+		"--karg", "rw", "--write-commitid-to", commit,
+	}, commit
+}
+
+func (h real) deploy(ctx context.Context, image string) (string, error) {
+	args, file := h.deployArgs(image)
+	if _, err := h.call(ctx, args...); err != nil {
+		return "", err
+	}
+	commit, err := os.ReadFile(file)
+	return strings.TrimSpace(string(commit)), err
+}
+
+func (h real) collect(ctx context.Context) error {
+	_, err := h.call(ctx, "container", "image", "prune-images", "--sysroot", h.Path, "--full")
+	return err
+}
+
+// standIn imports with what hosts of the playground have.
+type standIn struct{ *deployments.Sysroot }
+
+func (h standIn) disk() *deployments.Sysroot { return h.Sysroot }
+
+func (h standIn) deploy(ctx context.Context, image string) (commit string, err error) {
+	puller, err := pull.Open(ctx, image)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, puller.Close()) }()
+	if err := puller.RequireSignatures(); err != nil {
+		return "", err
+	}
+	content, err := puller.Image(ctx)
+	if err != nil {
+		return "", err
+	}
+	if commit, err = h.Import(ctx, content); err != nil {
+		return "", err
+	}
+	return commit, h.Deploy(ctx, deployments.Request{Commit: commit, Reference: "ostree-image-signed:docker://" + image, Args: []string{"rw"}})
+}
+
+func (h standIn) collect(ctx context.Context) error { return h.Prune(ctx) }
+
+// root is the folder of a deployment.
+func root(h host, commit string) string {
+	return filepath.Join(h.disk().Path, "ostree", "deploy", deployments.Stateroot, "deploy", commit+".0")
+}
+
+// deployed is what a host makes of an image.
+func deployed(t *testing.T, h host, image string) tree {
+	t.Helper()
+	commit, err := h.deploy(t.Context(), image)
+	require.NoError(t, err)
+	require.NoError(t, h.collect(t.Context()))
+	return readTree(t, root(h, commit))
+}
+
+// objects are the files that a host has on disk, by their checksums.
+func objects(t *testing.T, h host) tree {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(h.disk().Path, "ostree", "repo", "objects", "*", "*.file"))
+	require.NoError(t, err)
+	out := tree{}
+	for _, file := range found {
+		out[filepath.Base(filepath.Dir(file))+filepath.Base(file)] = node{}
+	}
+	return out
+}
+
+// digests are those of the images that a host can boot, what boots next first.
+func digests(t *testing.T, h host) (all []string) {
+	t.Helper()
+	list, err := h.disk().List(t.Context())
+	require.NoError(t, err)
+	for _, d := range list {
+		all = append(all, d.Digest)
+	}
+	return all
+}
+
+func digestOf(image string) string {
+	_, digest, _ := strings.Cut(image, "@")
+	return digest
+}
