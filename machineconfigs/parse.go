@@ -69,6 +69,7 @@ func parseUnguarded(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []
 	for _, w := range reader.warnings {
 		cfg.Warnings = append(cfg.Warnings, w.Error())
 	}
+	cfg.Warnings = append(cfg.Warnings, unreadable(mc.Name, &cfg.Ignition.Storage)...)
 	slices.Sort(cfg.Warnings)
 	cfg.Warnings = slices.Compact(cfg.Warnings)
 	return cfg, size, found

@@ -22,7 +22,7 @@ type Installation struct {
 	// Seed is a disk that has the image's layers already, or nil.
 	Seed *deployments.Sysroot
 	// Files are written by whoever installs it, in /etc and /var, by their paths. Root alone can
-	// read them.
+	// read them, but for what programs without rights pull images with.
 	Files map[string][]byte
 }
 
@@ -69,7 +69,11 @@ func (m *Machine) write(files map[string][]byte) error {
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(target, content, 0o600); err != nil {
+		mode := os.FileMode(0o600)
+		if strings.HasPrefix(path, "/etc/containers/") {
+			mode = 0o644
+		}
+		if err := os.WriteFile(target, content, mode); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (n Node) files(of Identity) map[string]guest.File {
 	authority, certificates := of.PKI.Cert(controlplane.Authority), "/etc/containerd/certs.d/"+of.Registry
 	content := map[string]guest.File{
 		"/etc/resolv.conf": text("nameserver " + gateway.NodeAddress(1) + "\n"),
-		"/etc/containers/certs.d/" + of.Registry + "/ca.crt": private(authority),
+		"/etc/containers/certs.d/" + of.Registry + "/ca.crt": {From: authority, Mode: 0o644},
 		certificates + "/ca.crt":                             private(authority),
 		certificates + "/hosts.toml":                         text(node.HostsConfig(of.Registry, certificates+"/ca.crt")),
 		"/var/lib/kubelet/config.json":                       {Content: of.Login, Mode: 0o600},

@@ -1,0 +1,50 @@
+package machineconfigs
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+)
+
+// pullingPaths are what skopeo reads on a host. Logins are not among them: they are handed to it.
+var pullingPaths = []string{
+	policyPath, "/etc/containers/registries.d", registriesPath, registriesDir, "/etc/containers/certs.d",
+}
+
+// Modes that a user without rights needs: to read a file, and to look into a directory.
+const (
+	readable   = 0o4
+	searchable = 0o5
+)
+
+// unreadable are warnings about what hosts can't pull with: rpm-ostree, and bootc as a service, run
+// skopeo as a user without rights.
+func unreadable(name string, storage *types.Storage) (warnings []string) {
+	add := func(kind, path string, mode *int, need int) {
+		if mode == nil || *mode&need == need || !isForPulling(path) {
+			return
+		}
+		warnings = append(warnings, fmt.Sprintf("MachineConfig %q: %s %q has mode %04o: hosts pull images as a user without rights, "+
+			"who cannot read it; give it mode %04o", name, kind, path, *mode, *mode|need<<6|need<<3|need))
+	}
+	for i := range storage.Files {
+		add("file", storage.Files[i].Path, storage.Files[i].Mode, readable)
+	}
+	for i := range storage.Directories {
+		add("directory", storage.Directories[i].Path, storage.Directories[i].Mode, searchable)
+	}
+	return warnings
+}
+
+func isForPulling(path string) bool {
+	if path == "/etc/containers" {
+		return true
+	}
+	for _, known := range pullingPaths {
+		if path == known || strings.HasPrefix(path, known+"/") {
+			return true
+		}
+	}
+	return false
+}
