@@ -19,6 +19,7 @@ type fakeGo struct {
 	mu     sync.Mutex
 	builds []string
 	fail   map[string]error
+	rust   string
 }
 
 func (f *fakeGo) run(_ context.Context, _ string, env []string, argv ...string) ([]byte, error) {
@@ -33,6 +34,15 @@ func (f *fakeGo) run(_ context.Context, _ string, env []string, argv ...string) 
 	switch {
 	case strings.HasPrefix(call, "go env"):
 		return []byte("go1.26.0\n"), nil
+	case strings.HasPrefix(call, "rustc"):
+		return []byte(f.rust), nil
+	case strings.HasPrefix(call, "cargo build"):
+		f.builds = append(f.builds, call)
+		out := filepath.Join(argv[slices.Index(argv, "--target-dir")+1], "release")
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return nil, err
+		}
+		return nil, os.WriteFile(filepath.Join(out, argv[len(argv)-1]), []byte("program"), 0o755)
 	case strings.HasPrefix(call, "go list -m"):
 		return []byte("v1.36.3\n"), nil
 	case strings.HasPrefix(call, "go build"):
@@ -201,4 +211,43 @@ func TestPinnedModulesExist(t *testing.T) {
 	for _, set := range All {
 		require.FileExists(t, filepath.Join(root, set.Dir, "go.mod"))
 	}
+}
+
+func TestRustIsBuiltByCargo(t *testing.T) {
+	t.Parallel()
+	tools, fake, _ := setUp(t)
+	project := filepath.Join(tools.repository, OSTreeExt.Dir)
+	require.NoError(t, os.MkdirAll(filepath.Join(project, "src"), 0o755))
+	for _, file := range []string{"Cargo.toml", "Cargo.lock", "src/main.rs"} {
+		require.NoError(t, os.WriteFile(filepath.Join(project, file), []byte("1"), 0o600))
+	}
+	_, err := tools.Find(t.Context(), OSTreeExt)
+	require.ErrorContains(t, err, "make tools CONFORMANCE=1`")
+	bin, err := tools.Ensure(t.Context(), OSTreeExt, silent)
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(bin, "ostree-ext-cli"))
+	require.NoDirExists(t, filepath.Join(bin, "target"), "what was compiled on the way is not kept")
+	require.Len(t, fake.builds, 1)
+	require.Contains(t, fake.builds[0], "--locked")
+
+	seen := map[string]bool{bin: true}
+	for _, change := range []func(){
+		func() { fake.rust = "rustc 2.0" },
+		func() { require.NoError(t, os.WriteFile(filepath.Join(project, "Cargo.lock"), []byte("2"), 0o600)) },
+		func() { require.NoError(t, os.WriteFile(filepath.Join(project, "src/main.rs"), []byte("2"), 0o600)) },
+	} {
+		change()
+		bin, err := tools.Ensure(t.Context(), OSTreeExt, silent)
+		require.NoError(t, err)
+		require.False(t, seen[bin], "it is built anew")
+		seen[bin] = true
+	}
+
+	fake.fail = map[string]error{"--exists libzstd": os.ErrNotExist}
+	fake.rust = "rustc 3.0"
+	_, err = tools.Ensure(t.Context(), OSTreeExt, silent)
+	require.ErrorContains(t, err, "building ostree-ext-cli needs a C compiler, pkg-config and ostree-1, libzstd, openssl: run `make conformance-deps`")
+	fake.fail = map[string]error{"rustc": os.ErrNotExist}
+	_, err = tools.Find(t.Context(), OSTreeExt)
+	require.ErrorContains(t, err, "asking for the version of Rust, which ostree-ext is written in")
 }

@@ -3,7 +3,6 @@ package deployments
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,18 +112,14 @@ func TestADiskThatCannotBoot(t *testing.T) {
 func TestArrange(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
-	for _, path := range []string{"etc/motd", "var/lib/x", "usr/etc/stale", "usr/lib/modules/6.1/vmlinuz", "boot/x", "run/y"} {
+	for _, path := range []string{"var/lib/x", "usr/lib/modules/6.1/vmlinuz", "boot/x"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(tree, path)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(tree, path), nil, 0o600))
 	}
 	require.NoError(t, arrange(tree))
-	var found []string
-	require.NoError(t, filepath.Walk(tree, func(path string, info os.FileInfo, err error) error {
-		if err == nil && info.Mode().IsRegular() {
-			found = append(found, strings.TrimPrefix(path, tree+"/"))
-		}
-		return err
-	}))
-	require.Equal(t, []string{"usr/etc/motd", "usr/lib/modules/6.1/vmlinuz"}, found)
+	for _, dir := range []string{"var", "run", "tmp", "dev", "proc", "sys", "boot"} {
+		require.DirExists(t, filepath.Join(tree, dir))
+	}
+	require.FileExists(t, filepath.Join(tree, "boot/x"), "what the image has stays")
 	require.ErrorIs(t, arrange(t.TempDir()), ErrNoKernel)
 }
