@@ -316,4 +316,4 @@ host-binary:
 # What serves images to the importer of `make conformance`, in skopeo's place.
 .PHONY: skopeo-binary
 skopeo-binary:
-	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags containers_image_openpgp,containers_image_storage_stub -ldflags '-s -w' -o $(OUT) ./test/conformance/skopeo
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags $(BUILDER_TAGS) -ldflags '-s -w' -o $(OUT) ./test/conformance/skopeo

@@ -33,6 +33,7 @@ func TestFaults(t *testing.T) {
 	content := w.pull(next)
 	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": real{newDisk(t, w.path("real"))}} {
 		t.Run(kind, func(t *testing.T) {
+			w := w.in(t)
 			deployed(t, h, good)
 			refuse := func(t *testing.T, image string, words ...string) {
 				t.Helper()
@@ -94,7 +95,7 @@ func TestFaults(t *testing.T) {
 			})
 			got := deployed(t, h, next)
 			require.Equal(t, []string{digestOf(next), digestOf(good)}, digests(t, h))
-			requireContent(t, content, got)
+			requireContent(t, w, content, got)
 		})
 	}
 }
@@ -122,7 +123,7 @@ func TestKilled(t *testing.T) {
 		kill()
 	}
 	w.trouble.Store(nil)
-	requireContent(t, content, deployed(t, h, image))
+	requireContent(t, w, content, deployed(t, h, image))
 }
 
 // TestUnreadable has a host whose certificates only root can read: what pulls is not root.
@@ -208,14 +209,14 @@ func (w *world) onLayerAt(t *testing.T, image v1.Image, n int, answer func(out h
 	defer func() { _ = content.Close() }()
 	blob, err := io.ReadAll(content)
 	require.NoError(t, err)
-	trouble := func(out http.ResponseWriter, r *http.Request) bool {
+	cut := trouble(func(out http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/blobs/"+digest.String()) {
 			return false
 		}
 		answer(out, append([]byte{}, blob...))
 		return true
-	}
-	w.trouble.Store(&trouble)
+	})
+	w.trouble.Store(&cut)
 }
 
 // fill makes a folder a file system without space.

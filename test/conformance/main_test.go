@@ -63,11 +63,11 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, unix.Unmount("/etc", unix.MNT_DETACH), os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := prepare(dir); err != nil {
 		return 1, err
 	}
-	return m.Run(), nil
+	return m.Run(), unix.Unmount("/etc", unix.MNT_DETACH)
 }
 
 func prepare(dir string) error {

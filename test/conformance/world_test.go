@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
@@ -41,7 +42,18 @@ type world struct {
 	client *registry.Client
 	keys   signtest.Pair
 	// trouble is what happens to requests before the registry sees them.
-	trouble atomic.Pointer[func(w http.ResponseWriter, r *http.Request) (handled bool)]
+	trouble *atomic.Pointer[trouble]
+}
+
+// trouble is what happens to a request instead of what the registry does.
+type trouble func(w http.ResponseWriter, r *http.Request) (handled bool)
+
+// in is the world for another test, as for a part of one.
+func (w *world) in(t *testing.T) *world {
+	t.Helper()
+	of := *w
+	of.t = t
+	return &of
 }
 
 var account = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}
@@ -50,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "layerwright-conformance-*") //nolint:usetesting // a disk, and no memory: ostree wants extended attributes
 	require.NoError(t, err)
-	w := &world{t: t, dir: dir, keys: signtest.NewPair()}
+	w := &world{t: t, dir: dir, keys: signtest.NewPair(), trouble: &atomic.Pointer[trouble]{}}
 	content := distribution.New(t.Context(), distribution.Options{Dir: filepath.Join(dir, "registry"), Accounts: []distribution.Account{account}})
 	w.server = httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if trouble := w.trouble.Load(); trouble == nil || !(*trouble)(out, r) {
@@ -103,7 +115,7 @@ func (w *world) write(file, content string, mode os.FileMode) {
 func (w *world) run(program string, args ...string) string {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "REGISTRY_AUTH_FILE="+w.path("auth.json"), "COSIGN_PASSWORD="+signtest.Password)
+	cmd.Env = append(os.Environ(), "PATH="+skopeo+":"+os.Getenv("PATH"), "REGISTRY_AUTH_FILE="+w.path("auth.json"), "COSIGN_PASSWORD="+signtest.Password)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -203,7 +215,7 @@ func (w *world) with(image v1.Image, entries ...entry) v1.Image {
 		require.NoError(w.t, err)
 	}
 	require.NoError(w.t, out.Close())
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
 	require.NoError(w.t, err)
 	image, err = mutate.AppendLayers(image, layer)
 	require.NoError(w.t, err)
@@ -229,7 +241,7 @@ func (w *world) plain(stream string) v1.Image {
 	owned := file("usr/share/base/owned", "owned\n", 0o640)
 	owned.Uid, owned.Gid = 990, 991
 	return w.with(tiny,
-		capable, owned, file("usr/bin/setuid", "#!/bin/sh\n", 0o4755), file("usr/share/base/stream", stream, 0o644),
+		folder("usr/share/base", 0o755), capable, owned, file("usr/bin/setuid", "#!/bin/sh\n", 0o4755), file("usr/share/base/stream", stream, 0o644),
 		folder("usr/share/base/opaque", 0o755), file("usr/share/base/opaque/a", "a\n", 0o644), file("usr/share/base/opaque/b", "b\n", 0o644),
 		folder("usr/share/base/folder", 0o755), file("usr/share/base/folder/x", "x\n", 0o644), file("usr/share/base/file", "file\n", 0o644),
 		file("usr/share/base/removed", "removed\n", 0o644), file("usr/share/base/kept", "kept\n", 0o644), file("usr/share/base/empty", "", 0o644),
@@ -255,9 +267,12 @@ func (w *world) native(plain v1.Image, dir string) v1.Image {
 	said, err := cmd.CombinedOutput()
 	require.NoError(w.t, err, string(said))
 	require.NoError(w.t, content.Close())
+	require.NoError(w.t, os.RemoveAll(filepath.Join(root, "usr", "etc")))
 	require.NoError(w.t, os.Rename(filepath.Join(root, "etc"), filepath.Join(root, "usr", "etc")))
-	require.NoError(w.t, os.RemoveAll(filepath.Join(root, "var")))
-	require.NoError(w.t, os.Mkdir(filepath.Join(root, "var"), 0o755))
+	for _, empty := range []string{"var", "sysroot"} { // as those who make such images have them
+		require.NoError(w.t, os.RemoveAll(filepath.Join(root, empty)))
+		require.NoError(w.t, os.Mkdir(filepath.Join(root, empty), 0o755))
+	}
 
 	w.run("ostree", "init", "--repo="+repo, "--mode=bare")
 	w.run("ostree", "commit", "--repo="+repo, "--branch=base", "--bootable", "--tree=dir="+root, "--timestamp=2026-01-01T00:00:00Z")

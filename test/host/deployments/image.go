@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Image is a container image with an operating system.
@@ -118,7 +119,9 @@ func (s *Sysroot) join(ctx context.Context, ref, dir string) error {
 	if _, err := s.ostree(ctx, "checkout", "--union", "--whiteouts", "-H", ref, dir); err != nil {
 		return fmt.Errorf("joining %s: %w", ref, err)
 	}
-	return nil
+	// ostree sets the time to 1970, and removes what is as old as that from its temporary folder.
+	now := time.Now()
+	return os.Chtimes(dir, now, now)
 }
 
 // importBase takes the commit out of the layers that have it, unless the host has it. They are a
