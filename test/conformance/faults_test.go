@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/layerwright/layerwright/trust/sign/signtest"
+	"github.com/layerwright/layerwright/trust/signaturepolicy"
 )
 
 // TestFaults has what must not be deployed, and what fails on the way: both importers refuse it,
@@ -37,11 +39,17 @@ func TestFaults(t *testing.T) {
 			deployed(t, h, good)
 			refuse := func(t *testing.T, image string, words ...string) {
 				t.Helper()
-				_, err := h.deploy(t.Context(), image)
+				err := h.deploy(t.Context(), image)
 				require.Error(t, err)
 				require.Regexp(t, strings.Join(words, "|"), err.Error())
 				require.Equal(t, []string{digestOf(good)}, digests(t, h))
 			}
+			t.Run("a disk that is full", func(t *testing.T) {
+				restore, err := h.disk().Fill(t.Context())
+				require.NoError(t, err)
+				refuse(t, next, "would be exceeded")
+				require.NoError(t, restore())
+			})
 			t.Run("an image without a signature", func(t *testing.T) {
 				refuse(t, w.push("worker", w.with(content, file("usr/share/unsigned", kind, 0o644))), "A signature was required, but no signature exists")
 			})
@@ -59,9 +67,6 @@ func TestFaults(t *testing.T) {
 				w.copySignature(next, moved)
 				refuse(t, moved, "is not accepted")
 			})
-			t.Run("an image that no policy is about", func(t *testing.T) {
-				refuse(t, w.sign(w.push("elsewhere", content), w.keys), "rejected by policy")
-			})
 			t.Run("an image that is no operating system", func(t *testing.T) {
 				refuse(t, w.sign(w.push("worker", w.withoutLabels(content)), w.keys), "Target image does not have ostree.bootable label")
 			})
@@ -73,22 +78,14 @@ func TestFaults(t *testing.T) {
 				refuse(t, next, "EOF", "reset by peer", "expected .* bytes in blob")
 			})
 			t.Run("a layer with another digest", func(t *testing.T) {
-				w.onLayer(t, content, func(out http.ResponseWriter, blob []byte) {
-					blob[len(blob)-5] ^= 1 // of the checksum
-					_, _ = out.Write(blob)
-				})
-				refuse(t, next, "corrupted blob", "another digest", "checksum", "corrupt")
-			})
-			t.Run("a disk that is full", func(t *testing.T) {
-				restore, err := h.disk().Fill(t.Context())
-				require.NoError(t, err)
-				refuse(t, next, "would be exceeded")
-				require.NoError(t, restore())
+				evil := w.lastLayer(w.with(content, file("usr/share/evil", "evil\n", 0o644)))
+				w.onLayer(t, content, func(out http.ResponseWriter, _ []byte) { _, _ = out.Write(evil) })
+				refuse(t, next, "corrupted blob", "another digest")
 			})
 			t.Run("a full /boot", func(t *testing.T) {
 				boot := filepath.Join(h.disk().Path, "boot")
 				fill(t, boot)
-				_, err := h.deploy(t.Context(), next)
+				err := h.deploy(t.Context(), next)
 				require.ErrorContains(t, err, "No space left on device")
 				require.NoError(t, unix.Unmount(boot, 0))
 				require.Equal(t, []string{digestOf(good)}, digests(t, h))
@@ -108,22 +105,50 @@ func TestKilled(t *testing.T) {
 	layers, err := content.Layers()
 	require.NoError(t, err)
 	h := real{newDisk(t, w.path("real"))}
-	for n := range layers {
+	// The commit is in the first layer of the base, which is read after the files that it is about.
+	order := []int{0}
+	for n := range layers[1:] {
+		order = append(order, n+1)
+	}
+	base := baseOf(t, content)
+	order = slices.Concat(order[1:base.Layers], order[:1], order[base.Layers:])
+	for _, n := range order {
 		ctx, kill := context.WithCancel(t.Context())
 		w.onLayerAt(t, content, n, func(out http.ResponseWriter, blob []byte) {
 			_, _ = out.Write(blob[:len(blob)/2])
 			kill()
 			panic(http.ErrAbortHandler)
 		})
-		args, _ := h.deployArgs(image)
-		cmd := h.command(ctx, args...)
+		cmd := h.command(ctx, h.deployment(image)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		require.Error(t, cmd.Run())
+		require.Error(t, cmd.Run(), "layer %d of %d", n, len(layers))
 		kill()
 	}
 	w.trouble.Store(nil)
 	requireContent(t, w, content, deployed(t, h, image))
+}
+
+// TestPolicyIsNotAskedForEachImage has what agents rely on no host for: an image without a signature
+// is deployed where the policy accepts what it names no keys for. Importers look at the default
+// alone.
+func TestPolicyIsNotAskedForEachImage(t *testing.T) {
+	w := newWorld(t)
+	image := w.push("elsewhere", w.native(w.plain("one"), "native"))
+	policy, err := os.ReadFile(signaturepolicy.PolicyPath)
+	require.NoError(t, err)
+	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": real{newDisk(t, w.path("real"))}} {
+		t.Run(kind, func(t *testing.T) {
+			w.write(signaturepolicy.PolicyPath, `{"default":[{"type":"insecureAcceptAnything"}]}`, 0o644)
+			err := h.deploy(t.Context(), image)
+			require.ErrorContains(t, err, "containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage")
+			w.write(signaturepolicy.PolicyPath, `{"default":[{"type":"reject"}]}`, 0o644)
+			err = h.deploy(t.Context(), image)
+			require.ErrorContains(t, err, "rejected by policy")
+			w.write(signaturepolicy.PolicyPath, string(policy), 0o644)
+			require.NoError(t, h.deploy(t.Context(), image))
+		})
+	}
 }
 
 // TestUnreadable has a host whose certificates only root can read: what pulls is not root.
@@ -135,12 +160,11 @@ func TestUnreadable(t *testing.T) {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(path, 0o700))
-		_, err = h.deploy(t.Context(), image)
+		err = h.deploy(t.Context(), image)
 		require.ErrorContains(t, err, "permission denied", path)
 		require.NoError(t, os.Chmod(path, info.Mode().Perm()))
 	}
-	_, err := h.deploy(t.Context(), image)
-	require.NoError(t, err)
+	require.NoError(t, h.deploy(t.Context(), image))
 }
 
 // TestSecondImporter has two importers at once, as where an administrator calls bootc while the
@@ -152,16 +176,14 @@ func TestSecondImporter(t *testing.T) {
 	h := real{newDisk(t, w.path("real"))}
 	var running []*exec.Cmd
 	for _, image := range images {
-		args, _ := h.deployArgs(image)
-		cmd := h.command(t.Context(), args...)
+		cmd := h.command(t.Context(), h.deployment(image)...)
 		require.NoError(t, cmd.Start())
 		running = append(running, cmd)
 	}
 	for _, cmd := range running {
 		_ = cmd.Wait() // one may find that the other was quicker
 	}
-	_, err := h.deploy(t.Context(), images[1])
-	require.NoError(t, err)
+	require.NoError(t, h.deploy(t.Context(), images[1]))
 	require.Equal(t, digestOf(images[1]), digests(t, h)[0])
 }
 
@@ -217,6 +239,19 @@ func (w *world) onLayerAt(t *testing.T, image v1.Image, n int, answer func(out h
 		return true
 	})
 	w.trouble.Store(&cut)
+}
+
+// lastLayer is the last layer of an image, as it is in a registry.
+func (w *world) lastLayer(image v1.Image) []byte {
+	w.t.Helper()
+	layers, err := image.Layers()
+	require.NoError(w.t, err)
+	content, err := layers[len(layers)-1].Compressed()
+	require.NoError(w.t, err)
+	defer func() { _ = content.Close() }()
+	blob, err := io.ReadAll(content)
+	require.NoError(w.t, err)
+	return blob
 }
 
 // fill makes a folder a file system without space.

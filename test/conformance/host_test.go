@@ -22,7 +22,7 @@ import (
 // host is a disk of ostree's, and what brings images onto it.
 type host interface {
 	// deploy pulls an image, verifies it, and makes it what boots next.
-	deploy(ctx context.Context, image string) (commit string, err error)
+	deploy(ctx context.Context, image string) error
 	// collect removes what no deployment is made of, as bootc does after it has deployed.
 	collect(ctx context.Context) error
 	disk() *deployments.Sysroot
@@ -57,22 +57,16 @@ func (h real) call(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// deployArgs are those of a deployment, and the file that names its commit.
-func (h real) deployArgs(image string) (args []string, commit string) {
-	commit = h.Path + ".commit"
+// deployment are the arguments that deploy an image.
+func (h real) deployment(image string) []string {
 	return []string{
-		"container", "image", "deploy", "--sysroot", h.Path, "--stateroot", deployments.Stateroot, "--imgref", "ostree-image-signed:registry:" + image,
-		"--karg", "rw", "--write-commitid-to", commit,
-	}, commit
+		"container", "image", "deploy", "--sysroot", h.Path, "--stateroot", deployments.Stateroot, "--imgref", "ostree-image-signed:registry:" + image, "--karg", "rw",
+	}
 }
 
-func (h real) deploy(ctx context.Context, image string) (string, error) {
-	args, file := h.deployArgs(image)
-	if _, err := h.call(ctx, args...); err != nil {
-		return "", err
-	}
-	commit, err := os.ReadFile(file)
-	return strings.TrimSpace(string(commit)), err
+func (h real) deploy(ctx context.Context, image string) error {
+	_, err := h.call(ctx, h.deployment(image)...)
+	return err
 }
 
 func (h real) collect(ctx context.Context) error {
@@ -85,39 +79,43 @@ type standIn struct{ *deployments.Sysroot }
 
 func (h standIn) disk() *deployments.Sysroot { return h.Sysroot }
 
-func (h standIn) deploy(ctx context.Context, image string) (commit string, err error) {
+func (h standIn) deploy(ctx context.Context, image string) (err error) {
 	puller, err := pull.Open(ctx, image)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, puller.Close()) }()
 	if err := puller.RequireSignatures(); err != nil {
-		return "", err
+		return err
 	}
 	content, err := puller.Image(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if commit, err = h.Import(ctx, content); err != nil {
-		return "", err
+	commit, err := h.Import(ctx, content)
+	if err != nil {
+		return err
 	}
-	return commit, h.Deploy(ctx, deployments.Request{Commit: commit, Reference: "ostree-image-signed:docker://" + image, Args: []string{"rw"}})
+	return h.Deploy(ctx, deployments.Request{Commit: commit, Reference: "ostree-image-signed:docker://" + image, Args: []string{"rw"}})
 }
 
 func (h standIn) collect(ctx context.Context) error { return h.Prune(ctx) }
 
-// root is the folder of a deployment.
-func root(h host, commit string) string {
-	return filepath.Join(h.disk().Path, "ostree", "deploy", deployments.Stateroot, "deploy", commit+".0")
+// root is the folder of what boots next.
+func root(t *testing.T, h host) string {
+	t.Helper()
+	list, err := h.disk().List(t.Context())
+	require.NoError(t, err)
+	return filepath.Join(h.disk().Path, "ostree", "deploy", deployments.Stateroot, "deploy", fmt.Sprintf("%s.%d", list[0].Checksum, list[0].Serial))
 }
 
 // deployed is what a host makes of an image.
 func deployed(t *testing.T, h host, image string) tree {
 	t.Helper()
-	commit, err := h.deploy(t.Context(), image)
-	require.NoError(t, err)
+	require.NoError(t, h.deploy(t.Context(), image))
 	require.NoError(t, h.collect(t.Context()))
-	return readTree(t, root(h, commit))
+	require.Equal(t, digestOf(image), digests(t, h)[0])
+	return readTree(t, root(t, h))
 }
 
 // objects are the files that a host has on disk, by their checksums.

@@ -117,7 +117,7 @@ func testImages(t *testing.T, w *world, kind string, image v1.Image) { //nolint:
 			}
 			if !isNative {
 				// Only newer ones than the importer take images without a commit.
-				_, err := theirs.deploy(t.Context(), made)
+				err := theirs.deploy(t.Context(), made)
 				require.ErrorContains(t, err, "No ostree.final-diffid label found, not an ostree encapsulated container")
 				return
 			}
@@ -134,16 +134,24 @@ func requireLabels(t *testing.T, image v1.Image, isNative bool) {
 	require.NoError(t, err)
 	require.Equal(t, "1", config.Config.Labels["containers.bootc"])
 	require.Equal(t, "true", config.Config.Labels["ostree.bootable"])
+	base := baseOf(t, image)
+	require.Equal(t, isNative, base.Commit != "")
+	if isNative {
+		require.Greater(t, base.Layers, 2, "the base has several layers")
+	}
+}
+
+func baseOf(t *testing.T, image v1.Image) deployments.Base {
+	t.Helper()
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
 	var unpacked []string
 	for _, d := range config.RootFS.DiffIDs {
 		unpacked = append(unpacked, d.String())
 	}
 	base, err := deployments.FindBase(config.Config.Labels, unpacked)
 	require.NoError(t, err)
-	require.Equal(t, isNative, base.Commit != "")
-	if isNative {
-		require.Greater(t, base.Layers, 2, "the base has several layers")
-	}
+	return base
 }
 
 // requireContent has a host take of an image what it says: /usr, and the /etc that is a default.

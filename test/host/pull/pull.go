@@ -84,14 +84,13 @@ func authFile() string {
 // Close ends the connection.
 func (p *Puller) Close() error { return errors.Join(p.source.Close(), p.policy.Destroy()) }
 
-// RequireSignatures makes it an error that the policy accepts whatever is there, as
-// --enforce-container-sigpolicy does. A policy whose default does is refused whatever it says of
-// the image (ostree-ext, store.rs).
+// RequireSignatures is --enforce-container-sigpolicy: a policy whose default accepts everything is
+// refused, whatever it says of the image. What it accepts without a signature otherwise is let
+// through (ostree-ext, store.rs).
 func (p *Puller) RequireSignatures() error {
 	if p.isOpen {
 		return errors.New("containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage")
 	}
-	p.policy.RequireSignatureVerification(true)
 	return nil
 }
 
