@@ -77,11 +77,6 @@ func TestFaults(t *testing.T) {
 				})
 				refuse(t, next, "EOF", "reset by peer", "expected .* bytes in blob")
 			})
-			t.Run("a layer with another digest", func(t *testing.T) {
-				evil := w.lastLayer(w.with(content, file("usr/share/evil", "evil\n", 0o644)))
-				w.onLayer(t, content, func(out http.ResponseWriter, _ []byte) { _, _ = out.Write(evil) })
-				refuse(t, next, "corrupted blob", "another digest")
-			})
 			t.Run("a full /boot", func(t *testing.T) {
 				boot := filepath.Join(h.disk().Path, "boot")
 				fill(t, boot)
@@ -95,6 +90,42 @@ func TestFaults(t *testing.T) {
 			requireContent(t, w, content, got)
 		})
 	}
+}
+
+// TestLayerWithAnotherDigest has a registry answer with another layer than what is signed. All
+// importers refuse it, but the real one has it in its repository by then, and takes it from there
+// the next time: whoever calls it has to remove the layers that belong to no image first.
+func TestLayerWithAnotherDigest(t *testing.T) {
+	w := newWorld(t)
+	base := w.base("native", w.native(w.plain("one"), "native"))
+	image := w.build(order{base, numbered(1), ""})
+	content := w.pull(image)
+	evil := w.lastLayer(w.with(content, file("usr/share/evil", "evil\n", 0o644)))
+	refuse := func(t *testing.T, h host) {
+		t.Helper()
+		w.onLayer(t, content, func(out http.ResponseWriter, _ []byte) { _, _ = out.Write(evil) })
+		err := h.deploy(t.Context(), image)
+		require.Error(t, err)
+		require.Regexp(t, "corrupted blob|another digest", err.Error())
+		w.trouble.Store(nil)
+	}
+	t.Run("the stand-in forgets it", func(t *testing.T) {
+		h := standIn{newDisk(t, w.path("standin"))}
+		refuse(t, h)
+		requireContent(t, w, content, deployed(t, h, image))
+	})
+	t.Run("the importer keeps it", func(t *testing.T) {
+		h := real{newDisk(t, w.path("real"))}
+		refuse(t, h)
+		require.Contains(t, deployed(t, h, image), "usr/share/evil", "the importer has learned better: nothing has to be removed any more")
+	})
+	t.Run("the importer forgets it when it is told to", func(t *testing.T) {
+		h := real{newDisk(t, w.path("pruned"))}
+		refuse(t, h)
+		_, err := h.call(t.Context(), "container", "image", "prune-layers", "--repo", filepath.Join(h.Path, "ostree", "repo"))
+		require.NoError(t, err)
+		requireContent(t, w, content, deployed(t, h, image))
+	})
 }
 
 // TestKilled has the importer killed while it reads each of the layers, and go on.
