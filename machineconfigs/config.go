@@ -33,8 +33,8 @@ type Config struct {
 	// ExtensionsImage is the image that extensions and kernels come from, as a pull spec; empty
 	// where no one named one.
 	ExtensionsImage string
-	// Warnings are what Ignition's validation found odd, such as keys that it does not know, and files
-	// that hosts can't pull images with; texts for people, sorted.
+	// Warnings are what Ignition's validation found odd, such as keys that it does not know, and
+	// files that hosts can't pull images with; texts for people, sorted.
 	Warnings []string
 }
 

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/machineconfigs/cmdline"
+	"github.com/layerwright/layerwright/machineconfigs/readable"
 )
 
 // Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be
@@ -69,7 +70,7 @@ func parseUnguarded(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []
 	for _, w := range reader.warnings {
 		cfg.Warnings = append(cfg.Warnings, w.Error())
 	}
-	cfg.Warnings = append(cfg.Warnings, unreadable(mc.Name, &cfg.Ignition.Storage)...)
+	cfg.Warnings = append(cfg.Warnings, readable.Warnings(mc.Name, &cfg.Ignition.Storage)...)
 	slices.Sort(cfg.Warnings)
 	cfg.Warnings = slices.Compact(cfg.Warnings)
 	return cfg, size, found

@@ -193,6 +193,14 @@ func TestParseWarns(t *testing.T) {
 	}, cfg.Warnings)
 }
 
+func TestParseWarnsOfWhatHostsCannotRead(t *testing.T) {
+	t.Parallel()
+	cfg, err := Parse(machineConfig("50-a", files(`{"path":"/etc/containers/policy.json","mode":384}`)))
+	require.NoError(t, err)
+	require.Len(t, cfg.Warnings, 1)
+	require.Contains(t, cfg.Warnings[0], `MachineConfig "50-a": file "/etc/containers/policy.json" has mode 0600`)
+}
+
 func TestParseReportsAllMistakes(t *testing.T) {
 	t.Parallel()
 	var list []string

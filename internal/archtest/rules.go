@@ -236,8 +236,8 @@ func moduleRules() []Rule {
 			Name:   "only the builder imports Buildah",
 			Reason: "Buildah needs cgo and a re-exec at the start of main; one binary carries that, and runs in build pods only",
 			From:   []string{"./..."},
-			// The stand-ins for bootc and skopeo judge signatures by the library that these use, which is one
-			// of Buildah's.
+			// The stand-ins for bootc and skopeo judge signatures by the library that these use,
+			// which is one of Buildah's.
 			Except: []string{"./cmd/layerwright-builder/...", "./builder/engine/...", "./test/host/...", "./test/conformance/..."},
 			Deny:   buildah,
 		},

@@ -160,9 +160,9 @@ func TestKilled(t *testing.T) {
 	requireContent(t, w, content, deployed(t, h, image))
 }
 
-// TestPolicyIsNotAskedForEachImage has what agents rely on no host for: an image without a signature
-// is deployed where the policy accepts what it names no keys for. Importers look at the default
-// alone.
+// TestPolicyIsNotAskedForEachImage has what agents rely on no host for: an image without a
+// signature is deployed where the policy accepts what it names no keys for. Importers look at the
+// default alone.
 func TestPolicyIsNotAskedForEachImage(t *testing.T) {
 	w := newWorld(t)
 	image := w.push("elsewhere", w.native(w.plain("one"), "native"))

@@ -116,7 +116,7 @@ func mountEtc(dir string) error {
 			return err
 		}
 	}
-	// The importer serves itself as the user nobody.
+	// The importer is served by a user without rights.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // writeEtc writes what the agent and the image of a host have below /etc. All but the login can be
-// read by everybody: skopeo runs as a user without rights.
+// read by all: skopeo runs as a user without rights.
 func (w *world) writeEtc() {
 	w.t.Helper()
 	login, err := account.DockerConfig(w.host)

@@ -22,8 +22,8 @@ type Set struct {
 	stamp string
 }
 
-// build is one call of go build. Where the module is a project of Cargo's, it is one of cargo build,
-// and its packages are the names of its programs.
+// build is one call of go build. Where the module is a project of Cargo's, it is one of cargo
+// build, and its packages are the names of its programs.
 type build struct {
 	packages []string
 	tags     string
@@ -123,8 +123,8 @@ var Tekton = Set{
 	}}},
 }
 
-// OSTreeExt is the library that bootc and rpm-ostree import images with, as a program. It is in Rust,
-// and built only where it is asked for.
+// OSTreeExt is the library that bootc and rpm-ostree import images with, as a program. It is in
+// Rust, and built only where it is asked for.
 var OSTreeExt = Set{
 	Name:   "ostree-ext",
 	Dir:    "test/conformance/ostree-ext",

@@ -1,8 +1,5 @@
 //go:build containers_image_openpgp
 
-// Command skopeo is the one command of the program of this name that ostree-ext calls:
-// experimental-image-proxy, by the library that skopeo itself serves it with. Debian 12's skopeo has
-// the verification of sigstore's signatures turned off, and Go's module proxy does not have skopeo.
 package main
 
 import (

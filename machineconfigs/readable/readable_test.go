@@ -1,9 +1,10 @@
-package machineconfigs
+package readable
 
 import (
-	"fmt"
+	"encoding/json"
 	"testing"
 
+	"github.com/coreos/ignition/v2/config/v3_5/types"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,18 +30,18 @@ func TestWhatPullsMustBeReadable(t *testing.T) {
 		"readable":                        {`{"files":[{"path":"/etc/containers/policy.json","mode":420}]}`, ""},
 		"a login, which is handed over":   {`{"files":[{"path":"/etc/containers/auth.json","mode":384}]}`, ""},
 		"a file with a similar name":      {`{"files":[{"path":"/etc/containers/policy.json.d","mode":384}]}`, ""},
-		"a secret that nobody pulls with": {`{"files":[{"path":"/etc/secret","mode":384}]}`, ""},
+		"a secret of something else": {`{"files":[{"path":"/etc/secret","mode":384}]}`, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, _, found := parse(machineConfig("50-a", fmt.Sprintf(`{"ignition":{"version":"3.5.0"},"storage":%s}`, tt.storage)))
-			require.Empty(t, found)
+			var storage types.Storage
+			require.NoError(t, json.Unmarshal([]byte(tt.storage), &storage))
 			if tt.want == "" {
-				require.Empty(t, cfg.Warnings)
+				require.Empty(t, Warnings("50-a", &storage))
 				return
 			}
-			require.Equal(t, []string{tt.want}, cfg.Warnings)
+			require.Equal(t, []string{tt.want}, Warnings("50-a", &storage))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package machineconfigs
+package readable
 
 import (
 	"fmt"
@@ -9,18 +9,18 @@ import (
 
 // pullingPaths are what skopeo reads on a host. Logins are not among them: they are handed to it.
 var pullingPaths = []string{
-	policyPath, "/etc/containers/registries.d", registriesPath, registriesDir, "/etc/containers/certs.d",
+	"/etc/containers/policy.json", "/etc/containers/registries.d", "/etc/containers/registries.conf", "/etc/containers/registries.conf.d", "/etc/containers/certs.d",
 }
 
 // Modes that a user without rights needs: to read a file, and to look into a directory.
 const (
-	readable   = 0o4
-	searchable = 0o5
+	toRead   = 0o4
+	toSearch = 0o5
 )
 
-// unreadable are warnings about what hosts can't pull with: rpm-ostree, and bootc as a service, run
-// skopeo as a user without rights.
-func unreadable(name string, storage *types.Storage) (warnings []string) {
+// Warnings are about what hosts can't pull with, of the MachineConfig with this name: rpm-ostree,
+// and bootc as a service, run skopeo as a user without rights.
+func Warnings(name string, storage *types.Storage) (warnings []string) {
 	add := func(kind, path string, mode *int, need int) {
 		if mode == nil || *mode&need == need || !isForPulling(path) {
 			return
@@ -29,10 +29,10 @@ func unreadable(name string, storage *types.Storage) (warnings []string) {
 			"who cannot read it; give it mode %04o", name, kind, path, *mode, *mode|need<<6|need<<3|need))
 	}
 	for i := range storage.Files {
-		add("file", storage.Files[i].Path, storage.Files[i].Mode, readable)
+		add("file", storage.Files[i].Path, storage.Files[i].Mode, toRead)
 	}
 	for i := range storage.Directories {
-		add("directory", storage.Directories[i].Path, storage.Directories[i].Mode, searchable)
+		add("directory", storage.Directories[i].Path, storage.Directories[i].Mode, toSearch)
 	}
 	return warnings
 }
