@@ -26,11 +26,11 @@ func TestWhatPullsMustBeReadable(t *testing.T) {
 			`{"directories":[{"path":"/etc/containers/registries.d","mode":448}]}`,
 			`MachineConfig "50-a": directory "/etc/containers/registries.d" has mode 0700: hosts pull images as a user without rights, who cannot read it; give it mode 0755`,
 		},
-		"without a mode":                  {`{"files":[{"path":"/etc/containers/policy.json"}],"directories":[{"path":"/etc/containers/certs.d"}]}`, ""},
-		"readable":                        {`{"files":[{"path":"/etc/containers/policy.json","mode":420}]}`, ""},
-		"a login, which is handed over":   {`{"files":[{"path":"/etc/containers/auth.json","mode":384}]}`, ""},
-		"a file with a similar name":      {`{"files":[{"path":"/etc/containers/policy.json.d","mode":384}]}`, ""},
-		"a secret of something else": {`{"files":[{"path":"/etc/secret","mode":384}]}`, ""},
+		"without a mode":                {`{"files":[{"path":"/etc/containers/policy.json"}],"directories":[{"path":"/etc/containers/certs.d"}]}`, ""},
+		"readable":                      {`{"files":[{"path":"/etc/containers/policy.json","mode":420}]}`, ""},
+		"a login, which is handed over": {`{"files":[{"path":"/etc/containers/auth.json","mode":384}]}`, ""},
+		"a file with a similar name":    {`{"files":[{"path":"/etc/containers/policy.json.d","mode":384}]}`, ""},
+		"a secret of something else":    {`{"files":[{"path":"/etc/secret","mode":384}]}`, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 	good := w.build(order{base, numbered(1), ""})
 	next := w.build(order{base, numbered(2), containerfile})
 	content := w.pull(next)
-	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": real{newDisk(t, w.path("real"))}} {
+	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": upstream{newDisk(t, w.path("real"))}} {
 		t.Run(kind, func(t *testing.T) {
 			w := w.in(t)
 			deployed(t, h, good)
@@ -115,12 +115,12 @@ func TestLayerWithAnotherDigest(t *testing.T) {
 		requireContent(t, w, content, deployed(t, h, image))
 	})
 	t.Run("the importer keeps it", func(t *testing.T) {
-		h := real{newDisk(t, w.path("real"))}
+		h := upstream{newDisk(t, w.path("real"))}
 		refuse(t, h)
 		require.Contains(t, deployed(t, h, image), "usr/share/evil", "the importer has learned better: nothing has to be removed any more")
 	})
 	t.Run("the importer forgets it when it is told to", func(t *testing.T) {
-		h := real{newDisk(t, w.path("pruned"))}
+		h := upstream{newDisk(t, w.path("pruned"))}
 		refuse(t, h)
 		_, err := h.call(t.Context(), "container", "image", "prune-layers", "--repo", filepath.Join(h.Path, "ostree", "repo"))
 		require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestKilled(t *testing.T) {
 	content := w.pull(image)
 	layers, err := content.Layers()
 	require.NoError(t, err)
-	h := real{newDisk(t, w.path("real"))}
+	h := upstream{newDisk(t, w.path("real"))}
 	// The commit is in the first layer of the base, which is read after the files that it is about.
 	order := []int{0}
 	for n := range layers[1:] {
@@ -168,7 +168,7 @@ func TestPolicyIsNotAskedForEachImage(t *testing.T) {
 	image := w.push("elsewhere", w.native(w.plain("one"), "native"))
 	policy, err := os.ReadFile(signaturepolicy.PolicyPath)
 	require.NoError(t, err)
-	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": real{newDisk(t, w.path("real"))}} {
+	for kind, h := range map[string]host{"standin": standIn{newDisk(t, w.path("standin"))}, "real": upstream{newDisk(t, w.path("real"))}} {
 		t.Run(kind, func(t *testing.T) {
 			w.write(signaturepolicy.PolicyPath, `{"default":[{"type":"insecureAcceptAnything"}]}`, 0o644)
 			err := h.deploy(t.Context(), image)
@@ -186,7 +186,7 @@ func TestPolicyIsNotAskedForEachImage(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	w := newWorld(t)
 	image := w.build(order{w.base("native", w.native(w.plain("one"), "native")), numbered(1), ""})
-	h := real{newDisk(t, w.path("real"))}
+	h := upstream{newDisk(t, w.path("real"))}
 	for _, path := range []string{"/etc/containers/certs.d/" + w.host + "/ca.crt", "/etc/containers/policy.json", "/etc/containers/registries.d"} {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestSecondImporter(t *testing.T) {
 	w := newWorld(t)
 	base := w.base("native", w.native(w.plain("one"), "native"))
 	images := []string{w.build(order{base, numbered(1), ""}), w.build(order{base, numbered(2), ""})}
-	h := real{newDisk(t, w.path("real"))}
+	h := upstream{newDisk(t, w.path("real"))}
 	var running []*exec.Cmd
 	for _, image := range images {
 		cmd := h.command(t.Context(), h.deployment(image)...)

@@ -37,19 +37,19 @@ func newDisk(t *testing.T, dir string) *deployments.Sysroot {
 	return disk
 }
 
-// real imports with ostree-ext, which skopeo serves as a user without rights.
-type real struct{ *deployments.Sysroot }
+// upstream imports with ostree-ext, which skopeo serves as a user without rights.
+type upstream struct{ *deployments.Sysroot }
 
-func (h real) disk() *deployments.Sysroot { return h.Sysroot }
+func (h upstream) disk() *deployments.Sysroot { return h.Sysroot }
 
-func (h real) command(ctx context.Context, args ...string) *exec.Cmd {
+func (h upstream) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, importer, args...)
 	// The variable is systemd's: services serve themselves as another user.
 	cmd.Env = append(os.Environ(), "PATH="+skopeo+":"+os.Getenv("PATH"), "INVOCATION_ID=conformance", "LC_ALL=C.UTF-8")
 	return cmd
 }
 
-func (h real) call(ctx context.Context, args ...string) (string, error) {
+func (h upstream) call(ctx context.Context, args ...string) (string, error) {
 	out, err := h.command(ctx, args...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
@@ -58,18 +58,18 @@ func (h real) call(ctx context.Context, args ...string) (string, error) {
 }
 
 // deployment are the arguments that deploy an image.
-func (h real) deployment(image string) []string {
+func (h upstream) deployment(image string) []string {
 	return []string{
 		"container", "image", "deploy", "--sysroot", h.Path, "--stateroot", deployments.Stateroot, "--imgref", "ostree-image-signed:registry:" + image, "--karg", "rw",
 	}
 }
 
-func (h real) deploy(ctx context.Context, image string) error {
+func (h upstream) deploy(ctx context.Context, image string) error {
 	_, err := h.call(ctx, h.deployment(image)...)
 	return err
 }
 
-func (h real) collect(ctx context.Context) error {
+func (h upstream) collect(ctx context.Context) error {
 	_, err := h.call(ctx, "container", "image", "prune-images", "--sysroot", h.Path, "--full")
 	return err
 }

@@ -96,7 +96,7 @@ func testImages(t *testing.T, w *world, kind string, image v1.Image) { //nolint:
 	base := w.base(kind, image)
 	isNative := kind == "native"
 	ours := standIn{newDisk(t, w.path(kind+"-standin"))}
-	theirs := real{newDisk(t, w.path(kind+"-real"))}
+	theirs := upstream{newDisk(t, w.path(kind+"-real"))}
 	for _, tt := range []struct {
 		name string
 		order

@@ -28,7 +28,7 @@ func TestUpdates(t *testing.T) {
 	for n, base := range []string{first, first, second, second} {
 		images = append(images, w.build(order{base, numbered(n), "FROM os-base-image\nRUN echo from the Containerfile >/usr/share/built\n"}))
 	}
-	ours, theirs := standIn{newDisk(t, w.path("standin"))}, real{newDisk(t, w.path("real"))}
+	ours, theirs := standIn{newDisk(t, w.path("standin"))}, upstream{newDisk(t, w.path("real"))}
 	for name, h := range map[string]host{"the stand-in": ours, "the importer": theirs} {
 		t.Run(name, func(t *testing.T) {
 			var last string
@@ -91,7 +91,7 @@ func TestEtcOfAdministrators(t *testing.T) {
 	base := w.base("native", w.native(w.plain("one"), "native"))
 	before := w.build(order{base, nothing, "FROM os-base-image\nRUN echo 1 >/etc/image && echo 1 >/etc/both\n"})
 	after := w.build(order{base, nothing, "FROM os-base-image\nRUN echo 2 >/etc/image && echo 2 >/etc/both && rm /etc/edited && echo 2 >/etc/removed\n"})
-	ours, theirs := standIn{newDisk(t, w.path("standin"))}, real{newDisk(t, w.path("real"))}
+	ours, theirs := standIn{newDisk(t, w.path("standin"))}, upstream{newDisk(t, w.path("real"))}
 	var results []tree
 	for _, h := range []host{ours, theirs} {
 		require.NoError(t, h.deploy(t.Context(), before))
