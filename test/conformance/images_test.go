@@ -79,6 +79,7 @@ RUN echo 'conformance:x:990:991::/var/lib/conformance:/bin/sh' >>/etc/passwd && 
 RUN echo changed >>/etc/edited && rm /etc/removed && rm -r /etc/base.d && mkdir -m 700 /etc/base.d && echo a >/etc/base.d/new \
  && echo one >/etc/one && ln /etc/one /etc/two
 RUN mkdir -p /var/opt/agent /var/lib/agent && echo agent >/opt/agent/program && echo state >/var/lib/agent/state
+RUN mkdir /outside && echo outside >/outside/file
 RUN cd /usr/lib/modules && old=$(ls) && cp -r "$old" 9.9.9 && echo new >>9.9.9/vmlinuz && rm -r "$old"
 `
 
@@ -112,6 +113,8 @@ func testImages(t *testing.T, w *world, kind string, image v1.Image) { //nolint:
 			requireLabels(t, content, isNative)
 			got := deployed(t, ours, made)
 			requireContent(t, w, content, got)
+			_, isThere := got["outside/file"]
+			require.Equal(t, tt.containerfile != "", isThere, "hosts with composefs take what is outside of /usr too")
 			if tt.config == configuration {
 				requireDescribed(t, w.described(tt.order), got)
 			}

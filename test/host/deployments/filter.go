@@ -18,7 +18,8 @@ type filter struct {
 	// keepsVar leaves /var where it is, for ostree to make the host's own of it. Older ones know
 	// nothing of it: it is put where systemd-tmpfiles looks.
 	keepsVar bool
-	// keepsAll takes what is outside of /usr, /etc and /var too, as of images that are no commit.
+	// keepsAll takes what is outside of /usr, /etc and /var too: of images that are no commit, and
+	// where the base has its root overlaid.
 	keepsAll bool
 }
 
@@ -51,6 +52,11 @@ func isSince(version string, since [2]int) (bool, error) {
 	number, err := strconv.Atoi(found[2])
 	return year > since[0] || year == since[0] && number >= since[1], err
 }
+
+// overlaid finds that a base's prepare-root.conf has composefs on, or a transient root.
+var overlaid = regexp.MustCompile(`(?ms)^\[composefs\][^\[]*^enabled\s*=\s*(yes|true|1|maybe|signed|verity)\s*$|^\[root\][^\[]*^transient\s*=\s*(true|1)\s*$`)
+
+func overlaysRoot(prepareRoot string) bool { return overlaid.MatchString(prepareRoot) }
 
 // place is where a path of a layer goes. It is empty for what is left out.
 func (f filter) place(name string) (string, error) {

@@ -109,3 +109,13 @@ func TestFindBase(t *testing.T) {
 	_, err = FindBase(map[string]string{"ostree.final-diffid": "sha256:x"}, unpacked)
 	require.ErrorContains(t, err, "Missing ostree.final-diffid sha256:x")
 }
+
+func TestOverlaysRoot(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"": false, "[composefs]\nenabled = yes\n": true, "[composefs]\nenabled=maybe\n[sysroot]\nreadonly=true\n": true,
+		"[composefs]\nenabled = no\n": false, "[root]\ntransient = true\n": true, "[etc]\ntransient = true\n": false,
+	} {
+		require.Equal(t, want, overlaysRoot(text), text)
+	}
+}

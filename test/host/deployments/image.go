@@ -93,6 +93,9 @@ func (s *Sysroot) Import(ctx context.Context, image *Image) (commit string, err 
 			return "", err
 		}
 		parts = append(parts, baseRef(image.Base.Commit))
+		// Without the file, neither is on.
+		text, _ := s.ostree(ctx, "cat", baseRef(image.Base.Commit), "/usr/lib/ostree/prepare-root.conf")
+		kept.keepsAll = overlaysRoot(text)
 	}
 	for _, layer := range image.Layers[image.Base.Layers:] {
 		if err := s.importLayer(ctx, layer, kept.copy); err != nil {
