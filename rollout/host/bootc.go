@@ -36,7 +36,14 @@ func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust
 	if trust == TrustDigest {
 		args = slices.Delete(args, 1, 2)
 	}
-	_, err := b.run.Run(ctx, "bootc", args...)
+	s, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if !s.IsComposefs {
+		forgetLayers(ctx, b.run)
+	}
+	_, err = b.run.Run(ctx, "bootc", args...)
 	return explained(err)
 }
 

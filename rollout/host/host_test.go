@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -251,6 +252,7 @@ func TestCommandLines(t *testing.T) {
 	t.Parallel()
 	bootcSays := string(read(t, "bootc-1.1.json"))
 	ostreeSays := string(read(t, "rpm-ostree-2024.json"))
+	const forget = "unshare --mount sh -c mount -o remount,rw /sysroot && exec ostree container image prune-layers --repo=/ostree/repo"
 	tests := map[string]struct {
 		mode Mode
 		do   func(context.Context, Host) error
@@ -258,19 +260,19 @@ func TestCommandLines(t *testing.T) {
 	}{
 		"bootc stages": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustSignature) },
-			[]string{"bootc switch --enforce-container-sigpolicy " + string(image("2"))},
+			[]string{"bootc status --format=json", forget, "bootc switch --enforce-container-sigpolicy " + string(image("2"))},
 		},
 		"rpm-ostree stages": {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustSignature) },
-			[]string{"rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2"))},
+			[]string{forget, "rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2"))},
 		},
 		"bootc stages the OS image of a stream": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustDigest) },
-			[]string{"bootc switch " + string(image("2"))},
+			[]string{"bootc status --format=json", forget, "bootc switch " + string(image("2"))},
 		},
 		"rpm-ostree stages the OS image of a stream": {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustDigest) },
-			[]string{"rpm-ostree rebase --experimental ostree-unverified-image:docker://" + string(image("2"))},
+			[]string{forget, "rpm-ostree rebase --experimental ostree-unverified-image:docker://" + string(image("2"))},
 		},
 		"rpm-ostree's daemon ends a pull that no one waits for": {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error {
@@ -278,7 +280,7 @@ func TestCommandLines(t *testing.T) {
 				cancel()
 				return h.Stage(ctx, image("2"), TrustSignature)
 			},
-			[]string{"rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2")), "rpm-ostree cancel"},
+			[]string{forget, "rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2")), "rpm-ostree cancel"},
 		},
 		"bootc unstages what was asked for": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("2")) },
@@ -332,6 +334,25 @@ func TestCommandLines(t *testing.T) {
 			require.NoError(t, tt.do(t.Context(), h))
 			assert.Equal(t, tt.want, run.ran)
 		})
+	}
+}
+
+// TestStagingWithLayersThatCantBeForgotten has a host without the command, and one where it fails:
+// they stage all the same. A composefs store has no such layers.
+func TestStagingWithLayersThatCantBeForgotten(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string]map[string]string{
+		"no command": {"bootc status": string(read(t, "bootc-1.1.json"))},
+		"composefs":  {"bootc status": string(read(t, "bootc-composefs.json")), "unshare --mount": ""},
+	} {
+		run := &fakeRunner{answers: answers}
+		answers["bootc --version"], answers["bootc switch"] = "bootc 1.16.0", ""
+		h, err := detect(t, run, ModeBootc)
+		require.NoError(t, err)
+		run.ran = nil
+		require.NoError(t, h.Stage(t.Context(), image("2"), TrustSignature), name)
+		assert.Equal(t, name == "no command", slices.ContainsFunc(run.ran, func(line string) bool { return strings.HasPrefix(line, "unshare") }), name)
+		assert.Contains(t, run.ran[len(run.ran)-1], "bootc switch", name)
 	}
 }
 

@@ -125,7 +125,9 @@ func TestAdmits(t *testing.T) {
 		"the nearest counts":    {policy(signed, `"registry.example.com":`+signed+`,"registry.example.com/os/worker":`+reject), false},
 		"everything by default": {policy(anything, `"registry.example.com/os/worker":`+signed), false},
 		"nothing":               {policy(reject, ``), false},
-		"a repository without":  {policy(reject, `"registry.example.com/os/worker":`+anything), true},
+		"a repository without":  {policy(reject, `"registry.example.com/os/worker":`+anything), false},
+		"a registry without":    {policy(signed, `"":`+anything), false},
+		"more than anything":    {policy(reject, `"registry.example.com":[{"type":"insecureAcceptAnything"},{"type":"signedBy"}]`), true},
 		"signatures of all":     {policy(signed, ``), true},
 		"an empty one":          {`{}`, false},
 	} {

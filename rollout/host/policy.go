@@ -22,7 +22,8 @@ const insecureAcceptAnything = "insecureAcceptAnything"
 
 // Admits reports whether a policy may let an image through whose signature is to be verified. bootc
 // and rpm-ostree refuse any such image where the policy accepts everything by default, and all
-// programs one that the policy rejects.
+// programs one that the policy rejects. That a policy accepts everything of the image's registry
+// or repository, bootc and rpm-ostree do not mind: so the agent has to.
 func Admits(policy []byte, image mcfgv1.ImageDigestFormat) (bool, error) {
 	var p signaturePolicy
 	if err := json.Unmarshal(policy, &p); err != nil {
@@ -32,7 +33,8 @@ func Admits(policy []byte, image mcfgv1.ImageDigestFormat) (bool, error) {
 		return func(r requirement) bool { return r.Type == kind }
 	}
 	asks := p.of(string(image))
-	return len(asks) > 0 && !slices.ContainsFunc(p.Default, isA(insecureAcceptAnything)) && !slices.ContainsFunc(asks, isA("reject")), nil
+	isAsked := slices.ContainsFunc(asks, func(r requirement) bool { return r.Type != insecureAcceptAnything })
+	return isAsked && !slices.ContainsFunc(p.Default, isA(insecureAcceptAnything)) && !slices.ContainsFunc(asks, isA("reject")), nil
 }
 
 // of is what the policy asks of an image: by the image, or else by the names above it, by patterns

@@ -33,6 +33,7 @@ func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, t
 	if trust == TrustDigest {
 		verification = "ostree-unverified-image:docker://"
 	}
+	forgetLayers(ctx, r.run)
 	_, err := r.run.Run(ctx, "rpm-ostree", "rebase", "--experimental", verification+string(image))
 	if ctx.Err() != nil { // the daemon goes on when its client has ended
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), waitDelay)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -97,6 +99,23 @@ func explained(err error) error {
 		}
 	}
 	return err
+}
+
+// forgetLayersScript can write to the repository, which is read-only but for programs that have it
+// otherwise in a mount namespace of their own.
+const forgetLayersScript = "mount -o remount,rw /sysroot && exec ostree container image prune-layers --repo=/ostree/repo"
+
+// forgetLayers removes the layers that are of no image of the host: those of pulls that failed. The
+// importer of bootc and rpm-ostree (ostree-ext 0.15.3) keeps a layer before it knows whether its
+// digest is right. It refuses a wrong one, and takes it from the repository the next time: files
+// that no one signed, in an image that someone did. A host without the command, or where it fails,
+// stages all the same: its registry has to be trusted then.
+func forgetLayers(ctx context.Context, run Runner) {
+	_, err := run.Run(ctx, "unshare", "--mount", "sh", "-c", forgetLayersScript)
+	if err == nil || errors.Is(err, ErrNoProgram) || strings.Contains(err.Error(), "Unknown command") {
+		return
+	}
+	log.FromContext(ctx).Error(err, "Removing layers of pulls that failed")
 }
 
 // folders are where hosts have programs.
