@@ -54,7 +54,7 @@ func isSince(version string, since [2]int) (bool, error) {
 }
 
 // overlaid finds that a base's prepare-root.conf has composefs on, or a transient root.
-var overlaid = regexp.MustCompile(`(?ms)^\[composefs\][^\[]*^enabled\s*=\s*(yes|true|1|maybe|signed|verity)\s*$|^\[root\][^\[]*^transient\s*=\s*(true|1)\s*$`)
+var overlaid = regexp.MustCompile(`(?ms)^\[composefs\][^\[]*\nenabled\s*=\s*(yes|true|1|maybe|signed|verity)\s*$|^\[root\][^\[]*\ntransient\s*=\s*(true|1)\s*$`)
 
 func overlaysRoot(prepareRoot string) bool { return overlaid.MatchString(prepareRoot) }
 
