@@ -5,5 +5,5 @@
 // Behaviour lives in rollout/agent, and nothing imports this package.
 //
 // Exit codes: 0 success, 1 the work failed (one line on standard error says how), 2 the command
-// line was wrong.
+// line was wrong, 3 host-check has found something to mend.
 package main

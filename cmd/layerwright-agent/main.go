@@ -20,6 +20,7 @@ const (
 	exitOK = iota
 	exitFailure
 	exitUsage
+	exitMend
 )
 
 func main() {
@@ -43,8 +44,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return exitOK
+	case errors.Is(err, errMend): // the report has said it
+		return exitMend
 	}
 	_, _ = fmt.Fprintf(stderr, "layerwright-agent: %s\n", strings.Join(strings.Fields(err.Error()), " "))
 	var failed *failedError
@@ -89,5 +93,6 @@ Metrics, /healthz and /readyz are for the node itself: they are on loopback.`,
 	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
 	root.Flags().SortFlags = false
 	options.addFlags(root.Flags())
+	root.AddCommand(newHostCheckCommand())
 	return root
 }

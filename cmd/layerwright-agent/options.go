@@ -24,6 +24,9 @@ const (
 // defaultNamespace is where Layerwright lives where nothing else is said.
 const defaultNamespace = "layerwright"
 
+// defaultHostRoot is where our manifests mount the host's root.
+const defaultHostRoot = "/host"
+
 // options are the settings of the program.
 type options struct {
 	kubeconfig             string
@@ -37,7 +40,7 @@ type options struct {
 
 func defaultOptions() *options {
 	return &options{
-		hostRoot:           "/host",
+		hostRoot:           defaultHostRoot,
 		metricsBindAddress: "127.0.0.1:9632", healthProbeBindAddress: "127.0.0.1:9633",
 		log: command.DefaultLogOptions(),
 	}
@@ -48,8 +51,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"file that says how to reach the cluster; without it the pod's service account")
 	flags.StringVar(&o.nodeName, "node-name", o.nodeName,
 		"node that this process runs on (default $"+nodeNameEnv+")")
-	flags.StringVar(&o.hostRoot, "host-root", o.hostRoot,
-		"folder in which the host's root is mounted; its programs run with it as their root")
+	addHostRoot(flags, &o.hostRoot)
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the pull secrets that MachineOSConfigs name (default $"+podNamespaceEnv+", then "+defaultNamespace+")")
 	flags.StringVar(&o.metricsBindAddress, "metrics-bind-address", o.metricsBindAddress,
@@ -67,8 +69,8 @@ func (o *options) complete(getenv func(string) string) error {
 		return errors.New("--node-name is needed, or $" + nodeNameEnv)
 	}
 	o.namespace = cmp.Or(o.namespace, getenv(podNamespaceEnv), defaultNamespace)
-	if !filepath.IsAbs(o.hostRoot) {
-		return fmt.Errorf("--host-root %q: must be an absolute path", o.hostRoot)
+	if err := checkHostRoot(o.hostRoot); err != nil {
+		return err
 	}
 	for flag, address := range map[string]string{
 		"metrics-bind-address": o.metricsBindAddress, "health-probe-bind-address": o.healthProbeBindAddress,
@@ -76,6 +78,17 @@ func (o *options) complete(getenv func(string) string) error {
 		if _, port, err := net.SplitHostPort(address); address != off && (err != nil || port == "") {
 			return fmt.Errorf("--%s %q: must be host:port, :port, or 0 to turn it off", flag, address)
 		}
+	}
+	return nil
+}
+
+func addHostRoot(flags *pflag.FlagSet, root *string) {
+	flags.StringVar(root, "host-root", *root, "folder in which the host's root is mounted; its programs run with it as their root")
+}
+
+func checkHostRoot(root string) error {
+	if !filepath.IsAbs(root) {
+		return fmt.Errorf("--host-root %q: must be an absolute path", root)
 	}
 	return nil
 }

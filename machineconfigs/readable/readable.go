@@ -21,20 +21,32 @@ const (
 // Warnings are about what hosts can't pull with, of the MachineConfig with this name: rpm-ostree,
 // and bootc as a service, run skopeo as a user without rights.
 func Warnings(name string, storage *types.Storage) (warnings []string) {
-	add := func(kind, path string, mode *int, need int) {
-		if mode == nil || *mode&need == need || !isForPulling(path) {
+	add := func(kind, path string, mode *int, isDirectory bool) {
+		if mode == nil {
 			return
 		}
-		warnings = append(warnings, fmt.Sprintf("MachineConfig %q: %s %q has mode %04o: hosts pull images as a user without rights, "+
-			"who cannot read it; give it mode %04o", name, kind, path, *mode, *mode|need<<6|need<<3|need))
+		if needed, is := Unreadable(path, isDirectory, *mode); is {
+			warnings = append(warnings, fmt.Sprintf("MachineConfig %q: %s %q has mode %04o: hosts pull images as a user without rights, "+
+				"who cannot read it; give it mode %04o", name, kind, path, *mode, needed))
+		}
 	}
 	for i := range storage.Files {
-		add("file", storage.Files[i].Path, storage.Files[i].Mode, toRead)
+		add("file", storage.Files[i].Path, storage.Files[i].Mode, false)
 	}
 	for i := range storage.Directories {
-		add("directory", storage.Directories[i].Path, storage.Directories[i].Mode, toSearch)
+		add("directory", storage.Directories[i].Path, storage.Directories[i].Mode, true)
 	}
 	return warnings
+}
+
+// Unreadable reports whether a host reads a path when it pulls, and can't with its mode; needed is
+// the mode with which it can.
+func Unreadable(path string, isDirectory bool, mode int) (needed int, is bool) {
+	need := toRead
+	if isDirectory {
+		need = toSearch
+	}
+	return mode | need<<6 | need<<3 | need, mode&need != need && isForPulling(path)
 }
 
 func isForPulling(path string) bool {

@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/host"
 )
 
 // write says on the Node, and then in its MachineConfigNode, that a step was done.
@@ -365,10 +366,7 @@ func (a *Agent) sayOfHost(ctx context.Context, s *state, said condition) error {
 // suitable is the condition of a host that can do what it is asked for.
 func suitable(s *state) condition {
 	if s.host.UsrIsUnlocked {
-		return condition{
-			mcfgv1.NodeHostSuitable, yes, mcfgv1.ReasonUsrUnlocked,
-			"someone has made /usr writable (bootc usr-overlay, ostree admin unlock): what was changed there is lost at the next reboot",
-		}
+		return condition{mcfgv1.NodeHostSuitable, yes, mcfgv1.ReasonUsrUnlocked, host.SaysUsrUnlocked}
 	}
 	return condition{mcfgv1.NodeHostSuitable, yes, mcfgv1.ReasonAsExpected, ""}
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -121,10 +119,8 @@ func (a *Agent) checkHost(ctx context.Context, s *state, h host.KernelArguments,
 	if err := s.host.CheckStaging(); err != nil {
 		return err
 	}
-	var at unix.Statfs_t
-	if err := unix.Statfs(path.Join(a.options.Root, "etc"), &at); err == nil && at.Flags&unix.ST_RDONLY != 0 {
-		return fault.NewTerminal(mcfgv1.ReasonReadOnlyHost, errors.New("its /etc is read-only, so that it would not keep its configuration: "+
-			"mount it writable (ostree's prepare-root.conf, etc.transient or composefs), or install another base image"))
+	if err := host.CheckEtc(a.options.Root); err != nil {
+		return err
 	}
 	var from *wanted.Config
 	if s.current.Config != "" {

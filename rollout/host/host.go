@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -87,6 +90,20 @@ func (s *Status) CheckStaging() error {
 	default:
 		return nil
 	}
+}
+
+// SaysUsrUnlocked tells people of a host whose UsrIsUnlocked.
+const SaysUsrUnlocked = "someone has made /usr writable (bootc usr-overlay, ostree admin unlock): what was changed there is lost at the next reboot"
+
+// CheckEtc says why no configuration can be applied to the host whose root is mounted in a folder;
+// nil where one can.
+func CheckEtc(root string) error {
+	var at unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(root, "etc"), &at); err == nil && at.Flags&unix.ST_RDONLY != 0 {
+		return cannot(mcfgv1.ReasonReadOnlyHost, "its /etc is read-only, so that it would not keep its configuration: "+
+			"mount it writable (ostree's prepare-root.conf, etc.transient or composefs), or install another base image")
+	}
+	return nil
 }
 
 // Host manages one host. Every method can be repeated.

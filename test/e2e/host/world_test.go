@@ -84,6 +84,12 @@ func newWorld(tb testing.TB) *world {
 // install installs the machine with the base image, and with what lets it pull.
 func (w *world) install() {
 	w.t.Helper()
+	w.installAs(w.push("base", w.base))
+}
+
+// installAs installs the machine with the base image, which a registry has by this name.
+func (w *world) installAs(image string) {
+	w.t.Helper()
 	login, err := account.DockerConfig(w.host)
 	require.NoError(w.t, err)
 	files := map[string][]byte{
@@ -95,7 +101,7 @@ func (w *world) install() {
 	for path, content := range policy {
 		files["/"+strings.TrimPrefix(path, "/")] = content
 	}
-	require.NoError(w.t, w.machine.Install(w.t.Context(), &machine.Installation{Image: w.base, Name: w.push("base", w.base), Files: files}))
+	require.NoError(w.t, w.machine.Install(w.t.Context(), &machine.Installation{Image: w.base, Name: image, Files: files}))
 }
 
 func (w *world) boot() {
