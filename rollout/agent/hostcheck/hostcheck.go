@@ -89,18 +89,23 @@ func systemName(root string) string {
 
 var versionPattern = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)*\b`)
 
-// programs says which of the host's programs there are. Which of them are needed is not said here:
-// what they are for is asked for by itself.
+// programs says which of the host's programs there are. What they are for is asked for by itself,
+// but for systemctl, without which nothing reboots.
 func (c *checker) programs(ctx context.Context) {
 	for _, name := range []string{"bootc", "rpm-ostree", "ostree", "skopeo", "systemctl"} {
 		out, err := c.Run.Run(ctx, name, "--version")
+		version := versionPattern.FindString(string(out))
 		switch {
+		case errors.Is(err, host.ErrNoProgram) && name == "systemctl":
+			c.say(Mend, name, "not there: the agent can't reboot the host")
 		case errors.Is(err, host.ErrNoProgram):
 			c.say(OK, name, "not there")
 		case err != nil:
-			c.sayError(Mend, name, err)
+			c.sayError(Limited, name, err)
+		case version == "":
+			c.say(Limited, name, "says no version")
 		default:
-			c.say(OK, name, "%s", versionPattern.FindString(string(out)))
+			c.say(OK, name, "%s", version)
 		}
 	}
 }

@@ -192,10 +192,12 @@ func TestCheck(t *testing.T) {
 		what, says string
 		toMend     int
 	}{
-		"a good host":          {func(*machine) {}, "deployments", "ok: by bootc; quay.io/os/image@sha256:", 0},
-		"a version":            {func(*machine) {}, "rpm-ostree", "ok: 2026.2", 0},
-		"a program is missing": {func(*machine) {}, "skopeo", "ok: not there", 0},
-		"rpm-ostree alone":     {func(m *machine) { delete(m.versions, "bootc") }, "deployments", "ok: by rpm-ostree", 0},
+		"a good host":                 {func(*machine) {}, "deployments", "ok: by bootc; quay.io/os/image@sha256:", 0},
+		"a version":                   {func(*machine) {}, "rpm-ostree", "ok: 2026.2", 0},
+		"a program is missing":        {func(*machine) {}, "skopeo", "ok: not there", 0},
+		"a program without a version": {func(m *machine) { m.versions["skopeo"] = "\n" }, "skopeo", "limited: says no version", 0},
+		"no systemd":                  {func(m *machine) { delete(m.versions, "systemctl") }, "systemctl", "mend: not there", 1},
+		"rpm-ostree alone":            {func(m *machine) { delete(m.versions, "bootc") }, "deployments", "ok: by rpm-ostree", 0},
 		"nothing manages it": {
 			func(m *machine) {
 				m.detect = fault.NewTerminal(mcfgv1.ReasonUnsuitableHost, errors.New("the host has neither"))

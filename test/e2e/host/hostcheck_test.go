@@ -42,7 +42,7 @@ func TestHostCheck(t *testing.T) {
 			}
 
 			said := check(false)
-			assert.Equal(t, "not there", said[hasNot].Answer)
+			assert.Equal(t, "says no version", said[hasNot].Answer, "what the base image has in its place")
 			assert.Contains(t, said["deployments"].Answer, "by "+has+"; "+w.host+"/os/worker@sha256:")
 			assert.Contains(t, said["kernel arguments"].Answer, "2 of them")
 			assert.NotContains(t, said, "staging")
