@@ -22,7 +22,7 @@ func newHostCheckCommand() *cobra.Command {
 	output := command.Choice{Value: "text", Allowed: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "host-check",
-		Short: "Says whether a host can do what the agent needs",
+		Short: "Reports whether a host can do what the agent needs",
 		Long: `host-check asks the host for each thing that the agent needs, and writes a line for each: ok, limited (the agent works
 without it), mend (it can't work), or not done. It needs no cluster, and changes nothing.
 
@@ -30,7 +30,7 @@ With --disruptive it also stages what runs, changes kernel arguments there and b
 what it has staged. It never reboots. Meanwhile ostree's lock keeps a reboot from booting what is staged. Where
 something is staged already, it does nothing of this. Don't let anything else update the host meanwhile.
 
-The report has versions, the name of the image that runs, and what programs of the host say. It has no kernel arguments.
+The report has versions, the name of the image that runs, and what programs of the host say. It has no value of a kernel argument.
 
 Exit codes: 0 nothing has to be mended, 1 the host could not be asked, 2 the command line was wrong, 3 something has to
 be mended.`,

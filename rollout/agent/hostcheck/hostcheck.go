@@ -149,7 +149,8 @@ func (c *checker) deployments(ctx context.Context) (host.Host, *host.Status, err
 	return h, &s, nil
 }
 
-// files says whether the agent can write /etc, and whether who pulls images can read what says how.
+// files reports whether the agent can write /etc, and whether who pulls images can read what says
+// how.
 func (c *checker) files() {
 	if err := host.CheckEtc(c.Root); err != nil {
 		c.sayError(Mend, "/etc", err)
@@ -190,7 +191,7 @@ func unreadableFiles(root string) (commands []string, err error) {
 	return commands, err
 }
 
-// policy says whether the host lets signed images through. The controller brings a policy with a
+// policy reports whether the host lets signed images through. The controller brings a policy with a
 // pool's first configuration, so that a host without one can be used.
 func (c *checker) policy(s *host.Status) (admits bool) {
 	const what = "signature policy"
@@ -212,7 +213,8 @@ func (c *checker) policy(s *host.Status) (admits bool) {
 // probe is a kernel argument that means nothing to the kernel.
 const probe = "layerwright.hostcheck"
 
-// arguments says whether kernel arguments can be changed, and what they are; nil where they can't.
+// arguments reports whether kernel arguments can be changed, and what they are; nil where they
+// can't.
 func (c *checker) arguments(ctx context.Context, h host.KernelArguments) []string {
 	const what = "kernel arguments"
 	line, err := h.KernelArguments(ctx)
@@ -231,7 +233,7 @@ func (c *checker) arguments(ctx context.Context, h host.KernelArguments) []strin
 	return line
 }
 
-// lock says whether a staged image can be kept from booting.
+// lock reports whether a staged image can be kept from booting.
 func (c *checker) lock(s *host.Status) bool {
 	const what = "lock"
 	can, err := host.FinalizationIn(c.Root).CanLock()
@@ -247,7 +249,7 @@ func (c *checker) lock(s *host.Status) bool {
 	return false
 }
 
-// lastBoot says whether what was staged for this boot has booted.
+// lastBoot reports whether what was staged for this boot has booted.
 func (c *checker) lastBoot(ctx context.Context, h host.Lock) {
 	if why := h.WhyNotBooted(ctx); why != "" {
 		c.say(Mend, "last boot", "what was staged did not boot: %s", why)

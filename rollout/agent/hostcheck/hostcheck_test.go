@@ -69,7 +69,7 @@ func (m *machine) put(name, content string) {
 	m.t.Helper()
 	at := filepath.Join(m.root, name)
 	require.NoError(m.t, os.MkdirAll(filepath.Dir(at), 0o755))
-	require.NoError(m.t, os.WriteFile(at, []byte(content), 0o644)) //nolint:gosec // as hosts have it
+	require.NoError(m.t, os.WriteFile(at, []byte(content), 0o644))
 }
 
 func (m *machine) has(name string) bool {
@@ -282,29 +282,35 @@ func TestDisruptive(t *testing.T) {
 			func(m *machine) {
 				m.put("etc/containers/policy.json", `{"default":[{"type":"insecureAcceptAnything"}]}`)
 			},
-			map[string]string{"staging": "ok: the image that runs was staged by its digest, without a signature"}, 0,
+			map[string]string{"staging": "ok: the image that runs was staged by its digest, without a signature"},
+			0,
 		},
 		"an image by its digest": {
 			func(m *machine) { m.status.Booted.Image = nodestest.Pinned("1") },
-			map[string]string{"staging": "not done: the host runs its image by digest", "lock and unlock": "ok: ", "unstaging": "ok: "}, 0,
+			map[string]string{"staging": "not done: the host runs its image by digest", "lock and unlock": "ok: ", "unstaging": "ok: "},
+			0,
 		},
 		"a registry that refuses": {
 			func(m *machine) { m.cant["stage"] = errRefused },
-			map[string]string{"staging": "mend: refused", "kernel arguments there": "ok: ", "unstaging": "ok: "}, 1,
+			map[string]string{"staging": "mend: refused", "kernel arguments there": "ok: ", "unstaging": "ok: "},
+			1,
 		},
 		"no kernel arguments": {
 			func(m *machine) {
 				m.cant["read"] = fault.NewTerminal(mcfgv1.ReasonKernelArgumentsUnsupported, errors.New("its bootc 1.4 can't"))
 			},
-			map[string]string{"staging": "ok: ", "kernel arguments there": "", "lock and unlock": "ok: ", "unstaging": "ok: "}, 0,
+			map[string]string{"staging": "ok: ", "kernel arguments there": "", "lock and unlock": "ok: ", "unstaging": "ok: "},
+			0,
 		},
 		"kernel arguments that are refused": {
 			func(m *machine) { m.cant["set"] = errRefused },
-			map[string]string{"kernel arguments there": "mend: refused", "kernel arguments back": "mend: refused", "unstaging": "ok: "}, 2,
+			map[string]string{"kernel arguments there": "mend: refused", "kernel arguments back": "mend: refused", "unstaging": "ok: "},
+			2,
 		},
 		"neither an image nor kernel arguments": {
 			func(m *machine) { m.cant["set"], m.cant["stage"] = errRefused, errRefused },
-			map[string]string{"lock": "not done: nothing is staged", "unstaging": "ok: "}, 2,
+			map[string]string{"lock": "not done: nothing is staged", "unstaging": "ok: "},
+			2,
 		},
 		"an old ostree": {
 			func(m *machine) { m.hasNoLock = true }, map[string]string{"lock and unlock": "limited: by ostree's file alone", "unstaging": "ok: "}, 0,

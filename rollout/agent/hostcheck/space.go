@@ -15,7 +15,7 @@ const (
 	roomOfImage = 4 << 30
 )
 
-// space says whether the next image and its kernel find room. ostree may make room for both, so
+// space reports whether the next image and its kernel find room. ostree may make room for both, so
 // that it can't be known.
 func (c *checker) space() {
 	c.room("/sysroot", roomOfImage, "an image may not fit")

@@ -55,7 +55,9 @@ func TestHostCheck(t *testing.T) {
 			after, err := agent.Status(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, atFirst, after)
-			assert.Empty(t, w.sh("ls /run/ostree"), "what is staged, and its lock")
+			for _, left := range []string{"staged-deployment", "staged-deployment-locked"} {
+				assert.NoFileExists(t, filepath.Join(w.machine.Root(), "run/ostree", left))
+			}
 			w.reboot()
 			after, err = agent.Status(t.Context())
 			require.NoError(t, err)
