@@ -235,7 +235,7 @@ func TestCheck(t *testing.T) {
 		"soft reboot": {
 			func(m *machine) { m.status.Rollback = &host.Deployment{SoftReboots: true} }, "soft reboot", "ok: the host says that it can", 0,
 		},
-		"no soft reboot":       {func(*machine) {}, "soft reboot", "limited: ", 0},
+		"no soft reboot":       {func(m *machine) { m.status.Rollback = &host.Deployment{} }, "soft reboot", "limited: ", 0},
 		"no place for kernels": {func(m *machine) { require.NoError(m.t, os.Remove(filepath.Join(m.root, "boot"))) }, "space of /boot", "limited: ", 0},
 	}
 	for name, tt := range tests {
