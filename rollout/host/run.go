@@ -102,8 +102,8 @@ func explained(err error) error {
 }
 
 // forgetLayersScript can write to the repository, which is read-only but for programs that have it
-// otherwise in a mount namespace of their own.
-const forgetLayersScript = "mount -o remount,rw /sysroot && exec ostree container image prune-layers --repo=/ostree/repo"
+// otherwise in a mount namespace of their own. Where it is no mount, it can be written to anyway.
+const forgetLayersScript = "mount -o remount,rw /sysroot 2>/dev/null; exec ostree container image prune-layers --repo=/ostree/repo"
 
 // forgetLayers removes the layers that are of no image of the host: those of pulls that failed. The
 // importer of bootc and rpm-ostree (ostree-ext 0.15.3) keeps a layer before it knows whether its
