@@ -138,6 +138,9 @@ func TestAdmits(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 		})
 	}
-	_, err := Admits([]byte("no JSON"), image("1"))
+	got, err := Admits([]byte(policy(reject, `"*.example.com":`+signed)), mcfgv1.ImageDigestFormat("registry.example.com:5000/os/worker@"+digit("1")))
+	require.NoError(t, err)
+	assert.True(t, got, "a pattern has no port")
+	_, err = Admits([]byte("no JSON"), image("1"))
 	require.ErrorContains(t, err, "reading the host's policy for signatures of images")
 }

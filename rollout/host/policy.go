@@ -53,6 +53,7 @@ func (p *signaturePolicy) of(image string) []requirement {
 			return asks
 		}
 	}
+	name, _, _ = strings.Cut(name, ":") // patterns have no port
 	for at := strings.IndexByte(name, '.'); at >= 0; at = strings.IndexByte(name, '.') {
 		if asks, has := scopes["*"+name[at:]]; has {
 			return asks
