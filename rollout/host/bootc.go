@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // bootc manages a host by bootc.
@@ -85,9 +86,12 @@ func (b *bootc) abilities(ctx context.Context, s *Status) (can abilities, err er
 	if can.loaderEntries, err = b.has(ctx, "bootc", "loader-entries", "set-options-for-source"); err != nil || !can.loaderEntries {
 		return can, err
 	}
-	_, errVersion := checkVersion(ctx, b.run, "ostree", minOSTreeOfTracking)
-	can.loaderEntries = errVersion == nil
-	return can, ctx.Err()
+	_, err = checkVersion(ctx, b.run, "ostree", minOSTreeOfTracking)
+	can.loaderEntries = err == nil
+	if fault.IsTerminal(err) || errors.Is(err, ErrNoProgram) {
+		err = nil
+	}
+	return can, err
 }
 
 // KernelArguments implements Host.
@@ -99,8 +103,8 @@ func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
 	return line.words, nil
 }
 
-// line is how what boots next is started, as the host's own program says it, or as it is read where
-// there is none.
+// line is how what boots next is started, as rpm-ostree says it, or as ostree has written it: a host
+// that can't change it may have what it should.
 func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
 	s, err := b.Status(ctx)
 	if err != nil {
@@ -110,18 +114,18 @@ func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
 	switch {
 	case err != nil:
 		return nil, can, err
-	case can.loaderEntries:
+	case s.IsComposefs:
+		_, _, err = chooseWay(can, b.version, nil, nil)
+		return nil, can, err
+	case can.rpmOSTree && !can.loaderEntries:
+		words, err := kernelArguments(ctx, b.run)
+		return &bootLine{words: words}, can, err
+	default:
 		line, err := readBootLine(b.root)
 		if err == nil {
 			err = checkWords(line.words, "an editor: /"+entriesDir)
 		}
 		return line, can, err
-	case can.rpmOSTree:
-		words, err := kernelArguments(ctx, b.run)
-		return &bootLine{words: words}, can, err
-	default:
-		_, _, err = chooseWay(can, b.version, nil, nil)
-		return nil, can, err
 	}
 }
 

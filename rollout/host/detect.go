@@ -86,13 +86,18 @@ func (d *Detector) asker(program string, of version) asker {
 			return can, nil
 		}
 		_, err := d.run.Run(ctx, command[0], append(slices.Clone(command[1:]), "--help")...)
-		refused := (*exec.ExitError)(nil)
-		if err != nil && (ctx.Err() != nil || !errors.As(err, &refused) && !errors.Is(err, ErrNoProgram)) {
+		if err != nil && !errors.Is(err, ErrNoProgram) && !isAnswer(ctx, err) {
 			return false, err
 		}
 		d.can[key] = err == nil
 		return err == nil, nil
 	}
+}
+
+// isAnswer reports whether an error of a program is the program's own, and not that it was killed.
+func isAnswer(ctx context.Context, err error) bool {
+	exit := (*exec.ExitError)(nil)
+	return ctx.Err() == nil && errors.As(err, &exit) && exit.Exited()
 }
 
 // Reasons of errors about a host.

@@ -187,15 +187,20 @@ func detect(t *testing.T, run Runner, mode Mode) (Host, error) {
 	return (&Detector{run: run, root: fstest.MapFS{}, can: map[string]bool{}}).Detect(t.Context(), mode)
 }
 
-// fakeRunner answers commands, and remembers them. One that it does not know is not on the host.
+// fakeRunner answers commands, and remembers them. One that it does not know is not on the host, and
+// one that begins with killed is killed.
 type fakeRunner struct {
 	answers map[string]string
+	killed  string
 	ran     []string
 }
 
-func (r *fakeRunner) Run(_ context.Context, name string, args ...string) ([]byte, error) {
+func (r *fakeRunner) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	command := strings.Join(append([]string{name}, args...), " ")
 	r.ran = append(r.ran, command)
+	if r.killed != "" && strings.HasPrefix(command, r.killed) {
+		return In("/").Run(ctx, "sh", "-c", "kill -9 $$")
+	}
 	for beginning, answer := range r.answers {
 		if strings.HasPrefix(command, beginning) {
 			return []byte(answer), nil

@@ -272,6 +272,38 @@ func TestKernelArgumentsOfBootc(t *testing.T) {
 	}
 }
 
+// TestKernelArgumentsThatCannotBeChanged are read all the same: a host whose image lost rpm-ostree
+// may have all that is wanted.
+func TestKernelArgumentsThatCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	h := bootcOf(t, &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.12.0", "bootc status": string(read(t, "bootc-1.1.json"))}}, "rw a ostree=/x")
+	line, err := h.KernelArguments(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"rw", "a"}, line)
+	err = h.CheckKernelArguments(t.Context(), ArgumentChange{From: line, To: []string{"rw"}})
+	assert.Equal(t, mcfgv1.ReasonKernelArgumentsUnsupported, fault.Reason(err))
+}
+
+// TestAProgramThatIsKilledSaysNothing of what a host can do: it is asked again.
+func TestAProgramThatIsKilledSaysNothing(t *testing.T) {
+	t.Parallel()
+	for _, killed := range []string{"bootc loader-entries", "ostree --version"} {
+		run := &fakeRunner{
+			answers: map[string]string{
+				"bootc --version": "bootc 1.16.9", "bootc status": string(read(t, "bootc-1.1.json")), "bootc loader-entries": "", "ostree --version": "2026.4",
+			},
+			killed: killed,
+		}
+		h := bootcOf(t, run, "rw")
+		change := ArgumentChange{From: []string{"rw"}, To: []string{"rw", "a"}}
+		err := h.CheckKernelArguments(t.Context(), change)
+		require.ErrorContains(t, err, "signal: killed")
+		assert.False(t, IsAboutHost(err), killed)
+		run.killed = ""
+		require.NoError(t, h.CheckKernelArguments(t.Context(), change), killed)
+	}
+}
+
 // TestHostsAreAskedOnce for what a program can do, and again when it is another version.
 func TestHostsAreAskedOnce(t *testing.T) {
 	t.Parallel()
