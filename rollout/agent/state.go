@@ -152,15 +152,19 @@ func (s *state) isThere() bool {
 	}
 }
 
-// nextImage is what the host boots next, if that is staged.
+// nextImage is what the host boots next, if that is staged, or a rollback that is queued.
 func (s *state) nextImage() mcfgv1.ImageDigestFormat {
+	next := s.host.Staged
+	if next == nil && s.host.RollbackQueued {
+		next = s.host.Rollback
+	}
 	switch {
-	case s.host.Staged == nil:
+	case next == nil:
 		return ""
-	case mcfgv1.ImageDigestFormat(s.host.Staged.Image).Digest() != "":
-		return mcfgv1.ImageDigestFormat(s.host.Staged.Image)
+	case mcfgv1.ImageDigestFormat(next.Image).Digest() != "":
+		return mcfgv1.ImageDigestFormat(next.Image)
 	default:
-		return mcfgv1.ImageDigestFormat("staged@" + s.host.Staged.Digest)
+		return mcfgv1.ImageDigestFormat("next@" + next.Digest)
 	}
 }
 

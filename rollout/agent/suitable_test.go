@@ -186,6 +186,19 @@ func TestArgumentsOfARollback(t *testing.T) {
 	assert.Equal(t, []string{nodestest.Pinned("2"), nodestest.Pinned("1")}, w.machine.pulls)
 }
 
+// TestArgumentsAfterARollbackByHand has a host on which a person has queued a rollback, and that is
+// to have other arguments of what it runs.
+func TestArgumentsAfterARollbackByHand(t *testing.T) {
+	t.Parallel()
+	w, line := withArguments(t, "rw", rendered("rendered-4", "1", "a"))
+	w.machine.needsStaged, w.machine.rollback, w.machine.queued = true, deployment("3"), true
+	w.target("rendered-4", "1")
+	w.settle()
+	assert.Equal(t, "rw a", line())
+	assert.Equal(t, mcfgv1.NodeStateDone, w.node().Annotations[mcfgv1.AnnotationState])
+	assert.Empty(t, w.machine.pulls)
+}
+
 // poolHas gives the pool a configuration.
 func (w *world) poolHas(config string) {
 	w.t.Helper()

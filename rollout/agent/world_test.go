@@ -106,6 +106,9 @@ func (m *machine) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, tru
 		return m.stageError
 	}
 	m.pulls = append(m.pulls, string(image))
+	if m.staged == nil && m.booted.Image == string(image) {
+		return nil // bootc says that the image is unchanged
+	}
 	if m.hangs == string(image) {
 		m.pulling <- struct{}{}
 		<-ctx.Done()
