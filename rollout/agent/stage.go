@@ -81,13 +81,6 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	if err := a.checkHost(ctx, s, h, cfg); err != nil {
 		return err
 	}
-	secret, err := a.wanted().PullSecret(ctx, pool)
-	if err != nil {
-		return err
-	}
-	if err := a.files.GivePullSecret(secret); err != nil {
-		return err
-	}
 	trust := host.TrustSignature
 	if cfg != nil {
 		if cfg.Image.Digest() == image.Digest() {
@@ -103,6 +96,13 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 		}
 	}
 	if err := a.sayOfHost(ctx, s, suitable(s)); err != nil {
+		return err
+	}
+	secret, err := a.wanted().PullSecret(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := a.files.GivePullSecret(secret); err != nil {
 		return err
 	}
 	j := s.journal

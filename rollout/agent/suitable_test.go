@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -99,6 +100,25 @@ func TestWhatIsNotAskedForAnyMore(t *testing.T) {
 	w.settle()
 	assert.Equal(t, "True AsExpected", w.conditions()[mcfgv1.NodeHostSuitable])
 	assert.Equal(t, mcfgv1.NodeStateDone, w.node().Annotations[mcfgv1.AnnotationState])
+}
+
+// TestTheHostIsNotBlamedForASecret that is missing, after its own fault was mended.
+func TestTheHostIsNotBlamedForASecret(t *testing.T) {
+	t.Parallel()
+	layer := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	layer.Spec.MachineConfigPool.Name = "worker"
+	layer.Spec.CurrentImagePullSecret = &mcfgv1.ImageSecretObjectReference{Name: "pull"}
+	w := arrived(t, layer)
+	w.machine.cantArguments = errNoArguments
+	w.target("rendered-2", "2")
+	_, err := w.reconcile()
+	require.NoError(t, err)
+	require.Contains(t, w.conditions()[mcfgv1.NodeHostSuitable], saysNoArguments)
+	w.machine.cantArguments = nil
+	_, err = w.reconcile()
+	require.ErrorContains(t, err, `reading secret "pull"`)
+	assert.Equal(t, "True AsExpected", w.conditions()[mcfgv1.NodeHostSuitable])
+	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], "False StagingFailed reading secret")
 }
 
 // TestKernelArgumentsAsTheSecondChange are found to be impossible on a node that holds the image,
