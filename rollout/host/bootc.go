@@ -103,8 +103,8 @@ func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
 	return line.words, nil
 }
 
-// line is how what boots next is started, as rpm-ostree says it, or as ostree has written it: a host
-// that can't change it may have what it should.
+// line is how what boots next is started, as ostree has written it, also where the host can't change
+// that; and as rpm-ostree says it where it is the one to change it, or ostree's files can't be read.
 func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
 	s, err := b.Status(ctx)
 	if err != nil {
@@ -117,16 +117,17 @@ func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
 	case s.IsComposefs:
 		_, _, err = chooseWay(can, b.version, nil, nil)
 		return nil, can, err
-	case can.rpmOSTree && !can.loaderEntries:
+	}
+	line, err := readBootLine(b.root)
+	if can.rpmOSTree && (err != nil || !can.loaderEntries) {
+		can.loaderEntries = false
 		words, err := kernelArguments(ctx, b.run)
 		return &bootLine{words: words}, can, err
-	default:
-		line, err := readBootLine(b.root)
-		if err == nil {
-			err = checkWords(line.words, "an editor: /"+entriesDir)
-		}
-		return line, can, err
 	}
+	if err == nil {
+		err = checkWords(line.words, "an editor: /"+entriesDir)
+	}
+	return line, can, err
 }
 
 // CheckKernelArguments implements Host.

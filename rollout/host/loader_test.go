@@ -284,6 +284,21 @@ func TestKernelArgumentsThatCannotBeChanged(t *testing.T) {
 	assert.Equal(t, mcfgv1.ReasonKernelArgumentsUnsupported, fault.Reason(err))
 }
 
+// TestKernelArgumentsWithoutFilesOfOSTree are rpm-ostree's, as where /boot is not mounted.
+func TestKernelArgumentsWithoutFilesOfOSTree(t *testing.T) {
+	t.Parallel()
+	run := &fakeRunner{answers: map[string]string{
+		"bootc --version": "bootc 1.16.9", "bootc status": string(read(t, "bootc-1.1.json")), "bootc loader-entries": "", "ostree --version": "2026.4", "rpm-ostree kargs": "rw ostree=/x\n",
+	}}
+	h, err := detect(t, run, ModeBootc)
+	require.NoError(t, err)
+	line, err := h.KernelArguments(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"rw"}, line)
+	require.NoError(t, h.SetKernelArguments(t.Context(), ArgumentChange{From: line, To: []string{"rw", "a"}}))
+	assert.Equal(t, "rpm-ostree kargs --append=a", run.ran[len(run.ran)-1])
+}
+
 // TestAProgramThatIsKilledSaysNothing of what a host can do: it is asked again.
 func TestAProgramThatIsKilledSaysNothing(t *testing.T) {
 	t.Parallel()
