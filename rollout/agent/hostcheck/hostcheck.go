@@ -84,7 +84,7 @@ func systemName(root string) string {
 	if err != nil || match == nil {
 		return "a host without a name in /usr/lib/os-release"
 	}
-	return string(match[1])
+	return fault.Clean(string(match[1]))
 }
 
 var versionPattern = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)*\b`)
@@ -163,13 +163,17 @@ func (c *checker) files() {
 	case err != nil:
 		c.sayError(Mend, what, err)
 	case len(unreadable) > 0:
-		c.say(Mend, what, "images are pulled by a user without rights, who can't read it: %s", strings.Join(unreadable, ", "))
+		c.say(Mend, what, "images are pulled by a user without rights, who can't read it: %s", fault.Cut(strings.Join(unreadable, ", ")))
 	default:
 		c.say(OK, what, "readable by the user without rights who pulls images")
 	}
 }
 
-// unreadableFiles are commands that mend modes.
+// plainName is of paths that a shell takes as they are.
+var plainName = regexp.MustCompile(`^[a-zA-Z0-9/._:@+-]+$`)
+
+// unreadableFiles are commands that mend modes. A person may paste them into a shell: the maker of an
+// image chooses the names.
 func unreadableFiles(root string) (commands []string, err error) {
 	err = filepath.WalkDir(filepath.Join(root, "etc/containers"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
@@ -180,7 +184,11 @@ func unreadableFiles(root string) (commands []string, err error) {
 			return err
 		}
 		name := "/" + strings.TrimPrefix(strings.TrimPrefix(path, filepath.Clean(root)), "/")
-		if needed, is := readable.Unreadable(name, entry.IsDir(), int(info.Mode().Perm())); is {
+		needed, is := readable.Unreadable(name, entry.IsDir(), int(info.Mode().Perm()))
+		switch {
+		case is && !plainName.MatchString(name):
+			commands = append(commands, "something whose name has special characters")
+		case is:
 			commands = append(commands, fmt.Sprintf("chmod %04o %s", needed, name))
 		}
 		return nil

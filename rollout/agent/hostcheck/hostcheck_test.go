@@ -418,6 +418,19 @@ func TestTheReportHasNoSecret(t *testing.T) {
 	assert.Equal(t, len(r.Checks)+2, strings.Count(text.String(), "\n"), "a line for each")
 }
 
+// TestNamesOfImagesAreHarmless to the terminal and the shell of who reads a report.
+func TestNamesOfImagesAreHarmless(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.put("usr/lib/os-release", "PRETTY_NAME=\"Evil\x1b]0;x\x07 Linux\"\n")
+	m.put("etc/containers/registries.d/$(reboot).yaml", "")
+	require.NoError(t, os.Chmod(filepath.Join(m.root, "etc/containers/registries.d/$(reboot).yaml"), 0o600))
+	r, err := m.check(t.Context(), false)
+	require.NoError(t, err)
+	assert.Equal(t, "Evil]0;x Linux", r.System)
+	assert.Equal(t, "mend: images are pulled by a user without rights, who can't read it: something whose name has special characters", answers(r)["/etc/containers"])
+}
+
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
