@@ -103,8 +103,9 @@ func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
 	return line.words, nil
 }
 
-// line is how what boots next is started, as ostree has written it, also where the host can't change
-// that; and as rpm-ostree says it where it is the one to change it, or ostree's files can't be read.
+// line is how what boots next is started, as ostree has written it, also where the host can't
+// change that; and as rpm-ostree says it where it is the one to change it, or ostree's files can't
+// be read.
 func (b *bootc) line(ctx context.Context) (*bootLine, abilities, error) {
 	s, err := b.Status(ctx)
 	if err != nil {

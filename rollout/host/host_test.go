@@ -187,8 +187,8 @@ func detect(t *testing.T, run Runner, mode Mode) (Host, error) {
 	return (&Detector{run: run, root: fstest.MapFS{}, can: map[string]bool{}}).Detect(t.Context(), mode)
 }
 
-// fakeRunner answers commands, and remembers them. One that it does not know is not on the host, and
-// one that begins with killed is killed.
+// fakeRunner answers commands, and remembers them. One that it does not know is not on the host,
+// and one that begins with killed is killed.
 type fakeRunner struct {
 	answers map[string]string
 	killed  string

@@ -172,8 +172,8 @@ func (c *checker) files() {
 // plainName is of paths that a shell takes as they are.
 var plainName = regexp.MustCompile(`^[a-zA-Z0-9/._:@+-]+$`)
 
-// unreadableFiles are commands that mend modes. A person may paste them into a shell: the maker of an
-// image chooses the names.
+// unreadableFiles are commands that mend modes. A person may paste them into a shell: the maker of
+// an image chooses the names.
 func unreadableFiles(root string) (commands []string, err error) {
 	err = filepath.WalkDir(filepath.Join(root, "etc/containers"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
