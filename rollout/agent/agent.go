@@ -29,8 +29,11 @@ const (
 	// rebootPatience is how long a host may take to shut down before it is told again, and that is
 	// reported.
 	rebootPatience = 10 * time.Minute
-	// stagePatience and stepPatience bound what the host's programs may take.
+	// stagePatience and stepPatience bound what the host's programs may take. What a pull that is
+	// ended has fetched is removed: the next one of the same image gets twice the time, maxLonger
+	// times at most.
 	stagePatience = time.Hour
+	maxLonger     = 3
 	stepPatience  = 10 * time.Minute
 )
 
@@ -62,6 +65,7 @@ type Agent struct {
 	finalization host.Finalization
 	// hostSaid is what was said last of whether the host can do what it is asked for.
 	hostSaid condition
+	slow     slowPull
 	clock    clock.PassiveClock
 	client   client.Client
 	reader   client.Reader // past the cache
@@ -131,7 +135,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, do step) error {
 	patience := stepPatience
 	if do.action == actionStage {
-		patience = stagePatience
+		patience = a.slow.patience(do.image)
 	}
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -141,6 +145,9 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	switch do.action {
 	case actionStage:
 		err := a.pullWhileRequested(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })
+		if errors.Is(bound.Err(), context.DeadlineExceeded) {
+			a.slow.ended(do.image)
+		}
 		return a.told(ctx, s, err, stagingFailed)
 	case actionUnstage:
 		if err := a.told(ctx, s, a.unstage(bound, s, h, do.image), unstagingFailed); err != nil {

@@ -154,3 +154,23 @@ func (a *Agent) checkPolicy(image mcfgv1.ImageDigestFormat) error {
 	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignaturePolicy, policyRetry, fmt.Errorf(
 		"its policy for signatures does not let image %s through yet: the controller brings one with --enforce-signatures, else give the pool a policy of your own", image.Short()))
 }
+
+// slowPull is the image whose pulls took too long, and how many were ended since the agent started.
+type slowPull struct {
+	image mcfgv1.ImageDigestFormat
+	times int
+}
+
+func (p *slowPull) patience(image mcfgv1.ImageDigestFormat) time.Duration {
+	if p.image != image {
+		return stagePatience
+	}
+	return stagePatience << min(p.times, maxLonger)
+}
+
+func (p *slowPull) ended(image mcfgv1.ImageDigestFormat) {
+	if p.image != image {
+		*p = slowPull{image: image}
+	}
+	p.times++
+}
